@@ -1,0 +1,38 @@
+"""Settings that front-ends and workers share. Each option is flag, FILLMASK_* variable and help text at once.
+
+Settings are read once, at the start of a process, then frozen and passed on; no module holds any.
+"""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import AliasChoices, Field
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+DEMO_MODEL = Path(__file__).resolve().parent.parent / "models" / "demo-zh"
+
+LogFormat = Literal["auto", "human", "json"]
+
+
+class CommonSettings(BaseSettings):
+    model_config = SettingsConfigDict(
+        env_prefix="FILLMASK_",
+        frozen=True,
+        extra="ignore",
+        populate_by_name=True,
+        cli_kebab_case=True,
+        cli_hide_none_type=True,
+        cli_avoid_json=True,
+        cli_implicit_flags=True,
+    )
+
+    model: str = Field(str(DEMO_MODEL), description="a local folder, or a model id on the Hugging Face hub")
+    revision: str = Field("main", description="the model's revision; two revisions never share a queue")
+    shard: int = Field(0, ge=0, description="which of the model's queues to use; more than one only on a Redis Cluster")
+    redis_url: str = Field(
+        "redis://127.0.0.1:6379/0",
+        description="redis://, rediss:// or unix:// address of Redis >= 7.0 or Valkey >= 7.2",
+        validation_alias=AliasChoices("redis_url", "FILLMASK_REDIS_URL", "REDIS_URL"),
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
+    log_format: LogFormat = Field("auto", description="json lines, or human; auto is human on a terminal")

@@ -1,0 +1,1 @@
+"""One file an inference engine, all behind the protocol in base.py."""
