@@ -1,0 +1,30 @@
+"""Options of a worker process; common/settings.py says how options work."""
+
+from pathlib import Path
+from typing import Literal
+
+from pydantic import Field, model_validator
+
+from common.settings import CommonSettings
+
+EngineName = Literal["auto", "onnx", "echo"]
+
+
+class WorkerSettings(CommonSettings):
+    engine: EngineName = Field("auto", description="what runs the model: onnx (CPU), echo (no model, to measure the pipe)")
+    threads: int = Field(0, ge=0, description="compute threads; 0: this worker's share of the cores it may use")
+    max_batch_requests: int = Field(64, ge=1, description="most requests in one batch")
+    max_padded_tokens: int = Field(8192, ge=8, description="most tokens, padding included, in one batch")
+    max_wait_ms: int = Field(0, ge=0, description="how long a batch waits for company; 0: not at all")
+    lease_ms: int = Field(1500, ge=100, description="a batch unanswered for so long is taken over by another worker")
+    max_deliveries: int = Field(3, ge=1, description="a request that failed its worker so often is given up")
+    cache_dir: Path = Field(
+        Path("~/.cache/fillmask"), description="where exported models are kept", validate_default=True
+    )
+    allow_untrained_head: bool = Field(False, description="serve a model even if its masked-LM head looks untrained")
+
+    @model_validator(mode="after")
+    def _sizes_fit(self) -> "WorkerSettings":
+        if self.max_padded_tokens < self.max_batch_requests:
+            raise ValueError("max_padded_tokens is below max_batch_requests, so no such batch could ever fit")
+        return self
