@@ -23,7 +23,10 @@ _OFFSET_POSITIONS = frozenset(
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """A masked-language model on disk. `max_tokens` counts special tokens; `revision` is the hub's commit when there is one."""
+    """A masked-language model on disk. `max_tokens` counts special tokens; `revision` is the hub's commit when there is one.
+
+    `lower_case` matters only where vocab.txt is all there is; a tokenizer.json brings its own rules.
+    """
 
     folder: Path
     name: str
@@ -34,9 +37,15 @@ class Checkpoint:
     pad_token_id: int
     unknown_token_id: int | None
     special_token_ids: frozenset[int]
+    lower_case: bool
     vocabulary_size: int
     max_tokens: int
     fingerprint: str
+
+    @property
+    def title(self) -> str:
+        """The name that callers see: a hub id as it is, a folder without the path that leads to it."""
+        return self.folder.name if Path(self.name).expanduser().is_dir() else self.name
 
 
 def open_checkpoint(name: str, revision: str = "main") -> Checkpoint:
@@ -71,6 +80,7 @@ def open_checkpoint(name: str, revision: str = "main") -> Checkpoint:
         pad_token_id=pad if pad is not None else config.get("pad_token_id") or 0,
         unknown_token_id=tokens.id_of(tokens.name_of("unk_token")),
         special_token_ids=tokens.special_ids,
+        lower_case=bool(tokens.config.get("do_lower_case", False)),
         vocabulary_size=int(config["vocab_size"]),
         max_tokens=_max_tokens(config, tokens.config, name),
         fingerprint=_fingerprint(folder, found_revision),
@@ -143,7 +153,10 @@ class _SpecialTokens:
         added = _read_json(folder, "tokenizer.json").get("added_tokens", [])
         self._added = {entry["content"]: int(entry["id"]) for entry in added}
         special = {int(entry["id"]) for entry in added if entry.get("special")}
-        named = (self.id_of(self.name_of(role)) for role in ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token"))
+        named = (
+            self.id_of(self.name_of(role))
+            for role in ("cls_token", "sep_token", "mask_token", "pad_token", "unk_token")
+        )
         self.special_ids = frozenset(special | {token_id for token_id in named if token_id is not None})
 
     def name_of(self, role: str) -> str | None:

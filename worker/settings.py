@@ -1,5 +1,7 @@
 """Options of a worker process; common/settings.py says how options work."""
 
+import socket
+import uuid
 from pathlib import Path
 from typing import Literal
 
@@ -10,13 +12,23 @@ from common.settings import CommonSettings
 EngineName = Literal["auto", "onnx", "echo"]
 
 
+def _some_name() -> str:
+    return f"{socket.gethostname()}-{uuid.uuid4().hex[:8]}"
+
+
 class WorkerSettings(CommonSettings):
-    engine: EngineName = Field("auto", description="what runs the model: onnx (CPU), echo (no model, to measure the pipe)")
+    engine: EngineName = Field(
+        "auto", description="what runs the model: onnx (CPU), echo (no model, to measure the pipe)"
+    )
+    name: str = Field(default_factory=_some_name, description="this worker's name in Redis and in logs")
     threads: int = Field(0, ge=0, description="compute threads; 0: this worker's share of the cores it may use")
     max_batch_requests: int = Field(64, ge=1, description="most requests in one batch")
     max_padded_tokens: int = Field(8192, ge=8, description="most tokens, padding included, in one batch")
     max_wait_ms: int = Field(0, ge=0, description="how long a batch waits for company; 0: not at all")
     lease_ms: int = Field(1500, ge=100, description="a batch unanswered for so long is taken over by another worker")
+    stall_s: float = Field(60.0, gt=0, description="a batch that takes longer ends the worker: its device hangs")
+    metrics_port: int = Field(0, ge=0, le=65535, description="serve Prometheus metrics here; 0: nowhere")
+    metrics_host: str = Field("127.0.0.1", description="address of the metrics port")
     max_deliveries: int = Field(3, ge=1, description="a request that failed its worker so often is given up")
     cache_dir: Path = Field(
         Path("~/.cache/fillmask"), description="where exported models are kept", validate_default=True

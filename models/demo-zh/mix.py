@@ -31,8 +31,8 @@ IDIOM_FRAMES = ("{}", "{}", "{}。", "{}。", "{}，", "“{}”", "这真是{}�
 # name: (share of the tokens at first, share in the finishing phase, how often consecutive lines are joined).
 # The finish leans on short clean sentences, idioms and famous lines; prose before it teaches words and grammar.
 SHARES: dict[str, tuple[float, float, float]] = {
-    "a_tatoeba": (16, 26, 0.1),
-    "a_hsk_sentences": (2.5, 5, 0.1),
+    "a_tatoeba": (16, 26, 0.04),
+    "a_hsk_sentences": (2.5, 5, 0.04),
     "a_xcopa": (1.5, 2.5, 0.0),
     "a_asp_stories": (0.7, 0.7, 0.5),
     "a_wiktionary_examples": (3, 4, 0.0),
@@ -115,7 +115,7 @@ def is_dev(line: str) -> bool:
     return zlib.crc32(line.encode()) % DEV_EVERY == 0
 
 
-def make_vocabulary(folder: Path, least: int = 4) -> list[str]:
+def make_vocabulary(folder: Path, least: int = 5) -> list[str]:
     """Specials, printable ASCII, and every character seen `least` times, in an idiom, or in GB 2312's first level."""
     counts = Counter("".join((path.read_text(encoding="utf-8")) for path in sorted(folder.glob("*.txt"))))
     kept = {char for char, count in counts.items() if count >= (least if HAN.match(char) else 20)}
@@ -139,7 +139,8 @@ class Corpus:
         self._final = {int(self._table[ord(char)]) for char in FINAL}
         self.dev = [line for name in DEV_SOURCES for line in read_lines(folder, name) if is_dev(line)]
         self._sources = [self._encode(*self._lines(folder, name), join) for name, (_, _, join) in SHARES.items()]
-        self._lengths = np.array([len(source.ids) / (len(source.bounds) - 1) + 2 for source in self._sources])
+        rng = np.random.default_rng(seed)
+        self._lengths = np.array([np.mean([len(source.segment(rng, 126)[0]) + 2 for _ in range(300)]) for source in self._sources])
 
     def _lines(self, folder: Path, name: str) -> tuple[list[str], NDArray[np.float64]]:
         """A source's lines and their weights: ranked lists lean towards their head, since fame follows rank."""
@@ -147,11 +148,8 @@ class Corpus:
         if name == "idioms":
             idioms, others = read_lines(folder, "f_idioms_top8000"), read_lines(folder, "a_tatoeba")
             others = [other[:-1] for other in others if len(other) < 16 and not is_dev(other)]
-            lines = [
-                frame.format(idiom, *rng.choice(others, frame.count("{}") - 1))
-                for frame in IDIOM_FRAMES
-                for idiom in idioms
-            ]
+            beside = iter(rng.integers(len(others), size=len(IDIOM_FRAMES) * len(idioms)))
+            lines = [frame.format(idiom, others[next(beside)]) for frame in IDIOM_FRAMES for idiom in idioms]
             return lines, np.tile(by_rank(len(idioms), 500), len(IDIOM_FRAMES))
         if name == "words":
             words = np.array(read_lines(folder, "f_words"))

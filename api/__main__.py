@@ -1,0 +1,87 @@
+"""`python -m api`: options -> settings -> uvicorn. It does not know how the service is deployed."""
+
+import asyncio
+import logging
+import os
+import signal
+import socket
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import uvicorn
+
+from api.settings import ApiSettings
+from common.command_line import parse, refuse
+from common.errors import StartupError
+from common.logs import set_up_logging
+
+log = logging.getLogger("fillmask.api")
+
+
+class Server(uvicorn.Server):
+    """uvicorn, with this project's way to stop: not ready first, then drain, exit 0; a second signal forces."""
+
+    @contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGINT, signal.SIGTERM):
+            loop.add_signal_handler(number, self._stop)
+        yield
+
+    def _stop(self) -> None:
+        app = self.config.app
+        self.force_exit = self.should_exit
+        self.should_exit = True
+        app.state.dispatcher.load.draining = True  # type: ignore[union-attr]
+
+
+def run(settings: ApiSettings) -> int:
+    """Serves until told to stop. Returns the exit code."""
+    set_up_logging(settings.log_level, settings.log_format)
+    if settings.metrics_dir:
+        os.environ["PROMETHEUS_MULTIPROC_DIR"] = str(settings.metrics_dir)
+    from api.app import create_app  # after the variable above: prometheus_client reads it when imported
+
+    listener = listen(settings)
+    config = uvicorn.Config(
+        create_app(settings),
+        http="httptools",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        timeout_keep_alive=settings.keep_alive_s,
+        timeout_graceful_shutdown=settings.drain_s,
+    )
+    server = Server(config)
+    server.run(sockets=[listener])
+    return 0 if server.started else 1
+
+
+def listen(settings: ApiSettings) -> socket.socket:
+    """The listening socket: the inherited one, or a new one. Raises StartupError if the address cannot be had."""
+    if settings.fd is not None:
+        return socket.socket(fileno=settings.fd)
+    family = socket.AF_INET6 if ":" in settings.host else socket.AF_INET
+    listener = socket.socket(family)
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    try:
+        listener.bind((settings.host, settings.port))
+    except OSError as error:
+        listener.close()
+        raise StartupError(f"cannot listen on {settings.host} port {settings.port}: {error.strerror}") from None
+    listener.listen(2048)
+    listener.set_inheritable(True)
+    return listener
+
+
+def main(arguments: list[str] | None = None) -> int:
+    settings = parse(ApiSettings, sys.argv[1:] if arguments is None else arguments, "fillmask api")
+    try:
+        return run(settings)
+    except StartupError as error:
+        return refuse("fillmask api", error)
+
+
+if __name__ == "__main__":
+    sys.exit(main())

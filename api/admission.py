@@ -1,0 +1,57 @@
+"""Pure: may these requests enter, and if not, when should they come back? No clock, no Redis; the dispatcher asks it."""
+
+from dataclasses import dataclass
+
+from common.errors import Draining, NoWorker, Overloaded, TransportAway, Unavailable
+
+_LEAST_RETRY_S = 0.1
+_MOST_RETRY_S = 30.0
+
+
+@dataclass(frozen=True)
+class Limits:
+    max_in_flight: int
+    max_backlog: int
+
+
+@dataclass(slots=True)
+class Load:
+    """What a front-end knows of itself and of the queue; `away` and `no_worker` are reasons, empty when all is well.
+
+    backlog               requests in the stream when it was last told, of all front-ends
+    capacity_requests_s   of all live workers together; 0 while none has been measured
+    """
+
+    draining: bool = False
+    away: str = ""
+    no_worker: str = ""
+    in_flight: int = 0
+    backlog: int = 0
+    capacity_requests_s: float = 0.0
+
+    def reason(self) -> str:
+        """Why no request can be served now; empty if it can."""
+        return ("this front-end is shutting down" if self.draining else "") or self.away or self.no_worker
+
+    def wait_s(self) -> float:
+        """How long a request put now would wait, as far as that can be told."""
+        return self.backlog / self.capacity_requests_s if self.capacity_requests_s else 0.0
+
+
+def refusal(load: Load, limits: Limits, requests: int, timeout_s: float) -> Unavailable | None:
+    """The error to raise instead of accepting `requests` more texts with that deadline; None to let them in."""
+    if load.draining:
+        return Draining("this front-end is shutting down")
+    if load.away:
+        return TransportAway(load.away)
+    if load.no_worker:
+        return NoWorker(load.no_worker)
+    wait_s = load.wait_s()
+    retry_s = min(max(wait_s, _LEAST_RETRY_S), _MOST_RETRY_S)
+    if load.in_flight + requests > limits.max_in_flight:
+        return Overloaded(f"this front-end holds {load.in_flight} texts, at most {limits.max_in_flight}", retry_s)
+    if load.backlog + requests > limits.max_backlog:
+        return Overloaded(f"{load.backlog} texts wait already, at most {limits.max_backlog}", retry_s)
+    if wait_s > timeout_s:
+        return Overloaded(f"the wait is about {wait_s:.1f} s, longer than the deadline of this request", retry_s)
+    return None

@@ -1,0 +1,230 @@
+"""*A call waits for its reply.* Admit, register the waiter, put, await the deadline, forget; and three tasks that talk to Redis.
+
+    writer    all requests of an event-loop tick in one put
+    reader    replies to their waiters, by request id
+    watcher   once a second: is Redis there, how long is the queue, who serves
+
+HTTP handlers touch Redis never: a cancelled handler just stops waiting, and cannot leave its answer on a connection.
+What was accepted is kept until it is answered. Whenever Redis or a connection was lost, or came back empty, all of it
+is put again with the same ids; a second answer to the same id finds no waiter and is counted as late.
+"""
+
+import asyncio
+import itertools
+import logging
+import secrets
+from collections.abc import Callable, Coroutine, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from api import metrics
+from api.admission import Limits, Load, refusal
+from api.tokenization import EncodedText
+from common.connection import TRANSPORT_ERRORS, backoff_s, explain
+from common.errors import DeadlineExceeded, FillmaskError, Overloaded, PredictionFailed
+from common.messages import PredictFailure, PredictRequest, PredictResult, Reply, pack_integers
+from common.transport import FrontEndTransport, WorkerStatus
+
+log = logging.getLogger("fillmask.dispatcher")
+
+WATCH_EVERY_S = 1.0
+
+READY = "ready"
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """What a caller wants to know of each mask, and by when. With targets, top_k only limits how many of them come back."""
+
+    top_k: int
+    target_ids: list[int]
+    timeout_s: float
+
+
+@dataclass(slots=True)
+class _Call:
+    """The texts of one HTTP request: complete when each has its result, failed with the first failure."""
+
+    missing: int
+    results: list[PredictResult | None]
+    done: asyncio.Future[None]
+
+    def resolve(self, index: int, result: PredictResult) -> None:
+        self.results[index] = result
+        self.missing -= 1
+        if not self.missing and not self.done.done():
+            self.done.set_result(None)
+
+    def fail(self, error: FillmaskError) -> None:
+        if not self.done.done():
+            self.done.set_exception(error)
+
+
+@dataclass(slots=True)
+class _Waiter:
+    call: _Call
+    index: int
+    request: PredictRequest
+    expires_at: float
+
+    def request_now(self, now: float) -> PredictRequest:
+        return self.request._replace(remaining_ms=max(0, int((self.expires_at - now) * 1000)))
+
+
+class Dispatcher:
+    """Shared by all requests of one front-end process. `load` is what it knows; readiness and admission read it."""
+
+    def __init__(self, transport: FrontEndTransport, front_end: str, limits: Limits) -> None:
+        self._transport = transport
+        self._front_end = front_end
+        self._limits = limits
+        self._waiting: dict[bytes, _Waiter] = {}
+        self._outbox: list[bytes] = []
+        self._outbox_filled = asyncio.Event()
+        self._nobody_waits = asyncio.Event()
+        self._epoch = b""
+        self._id_prefix = secrets.token_bytes(8)
+        self._id_counter = itertools.count()
+        self.load = Load(away="Redis has not answered yet")
+        self.workers: list[WorkerStatus] = []
+
+    async def predict(self, texts: Sequence[EncodedText], wanted: Wanted) -> list[PredictResult]:
+        """The results of all texts, in order. Raises Unavailable, DeadlineExceeded or PredictionFailed for the whole call."""
+        refused = refusal(self.load, self._limits, len(texts), wanted.timeout_s)
+        if refused:
+            raise refused
+        loop = asyncio.get_running_loop()
+        call = _Call(len(texts), [None] * len(texts), loop.create_future())
+        request_ids = self._register(call, texts, wanted, loop.time() + wanted.timeout_s)
+        try:
+            async with asyncio.timeout(wanted.timeout_s):
+                await call.done
+        except TimeoutError:
+            raise DeadlineExceeded(f"not answered within {wanted.timeout_s * 1000:.0f} ms") from None
+        finally:
+            for request_id in request_ids:
+                self._waiting.pop(request_id, None)
+            self.load.in_flight = len(self._waiting)
+            if self.load.draining and not self._waiting:
+                self._nobody_waits.set()
+        return [result for result in call.results if result is not None]
+
+    async def run(self) -> None:
+        """Runs the three tasks until cancelled. One that fails for good ends the others: no half-alive front-end."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self._forever(self._write), name="writer")
+            tasks.create_task(self._forever(self._read), name="reader")
+            tasks.create_task(self._forever(self._watch), name="watcher")
+
+    async def drained(self) -> None:
+        """Admits nothing more and returns when nobody waits."""
+        self.load.draining = True
+        if self._waiting:
+            await self._nobody_waits.wait()
+
+    def _register(self, call: _Call, texts: Sequence[EncodedText], wanted: Wanted, expires_at: float) -> list[bytes]:
+        """Waiters first, then the outbox: a reply can never come before somebody waits for it."""
+        target_ids = pack_integers(wanted.target_ids) if wanted.target_ids else b""
+        remaining_ms = int(wanted.timeout_s * 1000)
+        request_ids = []
+        for index, text in enumerate(texts):
+            request_id = self._id_prefix + next(self._id_counter).to_bytes(8, "little")
+            request = PredictRequest(
+                request_id,
+                self._front_end,
+                remaining_ms,
+                pack_integers(text.token_ids),
+                pack_integers(text.mask_positions),
+                wanted.top_k,
+                target_ids,
+            )
+            self._waiting[request_id] = _Waiter(call, index, request, expires_at)
+            request_ids.append(request_id)
+        self._outbox += request_ids
+        self._outbox_filled.set()
+        self.load.in_flight = len(self._waiting)
+        metrics.TEXTS.inc(len(texts))
+        metrics.TOKENS.inc(sum(len(text.token_ids) for text in texts))
+        return request_ids
+
+    async def _forever(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
+        """Repeats a step. After a failure all that waits is put again; after a second one in a row Redis counts as away."""
+        waits = None
+        while True:
+            try:
+                await step()
+                waits = None
+            except TRANSPORT_ERRORS as error:
+                if waits is None:
+                    waits = backoff_s()  # a single lost connection is made again at once, and callers notice nothing
+                else:
+                    self._note_away(explain(error))
+                    await asyncio.sleep(next(waits))
+                self._put_all_again()
+
+    async def _write(self) -> None:
+        await self._outbox_filled.wait()
+        self._outbox_filled.clear()
+        outbox, self._outbox = self._outbox, []
+        now = asyncio.get_running_loop().time()
+        waiters = [waiter for request_id in outbox if (waiter := self._waiting.get(request_id))]
+        outcome = await self._transport.put([waiter.request_now(now) for waiter in waiters])
+        for waiter in waiters[outcome.accepted :]:
+            waiter.call.fail(Overloaded(f"{outcome.backlog} texts wait already, at most {self._limits.max_backlog}"))
+        self._note(outcome.backlog, outcome.epoch)
+
+    async def _read(self) -> None:
+        for reply in await self._transport.collect():
+            waiter = self._waiting.pop(reply.request_id, None)
+            if waiter is None:
+                metrics.LATE_REPLIES.inc()
+            else:
+                _deliver(waiter, reply)
+
+    async def _watch(self) -> None:
+        # Packets may vanish in a black hole: readiness must not wait for the socket's own time-out.
+        async with asyncio.timeout(WATCH_EVERY_S):
+            workers = await self._transport.watch()
+        if self.load.away:
+            log.info("Redis answers")
+        self.workers = workers
+        self.load.away = ""
+        self.load.no_worker = _trouble(workers)
+        self.load.capacity_requests_s = sum(worker.capacity_requests_s for worker in workers)
+        self._outbox_filled.set()  # an empty put tells backlog and epoch
+        await asyncio.sleep(WATCH_EVERY_S)
+
+    def _note_away(self, reason: str) -> None:
+        if self.load.away != reason:
+            log.warning("%s; trying again", reason)
+        self.load.away = reason
+
+    def _note(self, backlog: int, epoch: bytes) -> None:
+        self.load.backlog = backlog
+        metrics.BACKLOG.set(backlog)
+        metrics.IN_FLIGHT.set(len(self._waiting))
+        if self._epoch and self._epoch != epoch:
+            log.warning("the queue was made anew: putting %d texts again", len(self._waiting))
+            self._put_all_again()
+        self._epoch = epoch
+
+    def _put_all_again(self) -> None:
+        metrics.PUT_AGAIN.inc(len(self._waiting))
+        self._outbox = list(self._waiting)
+        self._outbox_filled.set()
+
+
+def _trouble(workers: Sequence[WorkerStatus]) -> str:
+    """Why none of them can serve; empty if one can."""
+    if any(worker.state == READY for worker in workers):
+        return ""
+    reasons = sorted({f"{worker.state} {worker.reason}".strip() for worker in workers})
+    return f"no worker is ready: {'; '.join(reasons)}" if reasons else "no worker serves this model"
+
+
+def _deliver(waiter: _Waiter, reply: Reply) -> None:
+    if isinstance(reply, PredictFailure):
+        failed = reply.reason == "deadline"
+        waiter.call.fail(DeadlineExceeded(reply.message) if failed else PredictionFailed(reply.message, reply.reason))
+    else:
+        waiter.call.resolve(waiter.index, reply)

@@ -1,0 +1,63 @@
+"""One table: error type -> HTTP status, and the one error body. Nothing here looks at a request's text."""
+
+import math
+
+from fastapi import Request, Response
+from pydantic_core import to_json
+from starlette.exceptions import HTTPException
+
+from common import errors
+
+STATUS: dict[type[errors.FillmaskError], int] = {
+    errors.MalformedBody: 400,
+    errors.BodyTooLarge: 413,
+    errors.UnsupportedMediaType: 415,
+    errors.RequestRefused: 422,
+    errors.Unavailable: 503,
+    errors.DeadlineExceeded: 504,
+    errors.FillmaskError: 500,
+}
+"""The most derived class that stands here decides; tests/unit/test_errors.py checks that the table is total."""
+
+_HTTP_TYPES = {404: "not_found", 405: "method_not_allowed"}
+
+
+def status_of(error: errors.FillmaskError) -> int:
+    return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def error_response(
+    status: int, error_type: str, message: str, details: errors.Details | None = None, retry_after_s: float = 0.0
+) -> Response:
+    """`{"error": sentence, "error_type": code, "details": {...}}`, the shape of every error of this service."""
+    body: dict[str, object] = {"error": message, "error_type": error_type}
+    if details:
+        body["details"] = details
+    headers = {"retry-after": str(math.ceil(retry_after_s))} if retry_after_s else None
+    return Response(to_json(body), status, headers, media_type="application/json")
+
+
+def respond_to(error: errors.FillmaskError) -> Response:
+    retry_after_s = error.retry_after_s if isinstance(error, errors.Unavailable) else 0.0
+    return error_response(status_of(error), error.error_type, error.message, error.details, retry_after_s)
+
+
+async def on_fillmask_error(request: Request, error: Exception) -> Response:
+    """Handler for everything that this project raises on purpose."""
+    assert isinstance(error, errors.FillmaskError)  # noqa: S101 registered for this class alone
+    request.state.error_type = error.error_type
+    return respond_to(error)
+
+
+async def on_http_error(request: Request, error: Exception) -> Response:
+    """Handler for the framework's own refusals, such as an unknown path."""
+    assert isinstance(error, HTTPException)  # noqa: S101 registered for this class alone
+    error_type = _HTTP_TYPES.get(error.status_code, "http_error")
+    response = error_response(error.status_code, error_type, f"{request.method} is not served here: {error.detail}")
+    response.headers.update(error.headers or {})
+    return response
+
+
+async def on_any_error(_request: Request, _error: Exception) -> Response:
+    """Handler for a bug of ours: says nothing of its inside; the traceback goes to the log."""
+    return error_response(500, "internal", "an internal error; it was logged with this request's id")

@@ -1,0 +1,62 @@
+"""The tutorials' two routes, as their front-ends know them: POST /predict and POST /fill, unchanged in shape."""
+
+from fastapi import APIRouter, Request, Response
+from pydantic import Field
+from pydantic_core import to_json
+
+from api.bodies import read_json
+from api.errors import error_response
+from api.filling import FillMask, FillRequest
+from api.routes.fill_mask import ERRORS, json_body
+from api.schemas import RequestBody
+from common.errors import NoMask
+
+CANDIDATES = 5
+
+
+class PredictBody(RequestBody):
+    text: str = Field(examples=["春眠不觉晓，处处闻啼[MASK]。"])
+
+
+class FillBody(RequestBody):
+    texts: list[str] = Field(min_length=1, examples=[["床前明月光，疑是地[MASK]霜。"]])
+
+
+def router(service: FillMask) -> APIRouter:
+    routes = APIRouter(tags=["tutorials"])
+
+    @routes.post(
+        "/predict",
+        summary="One text, its first mask: five words with their confidence",
+        responses=ERRORS,
+        openapi_extra=json_body(PredictBody),
+    )
+    async def predict(request: Request) -> Response:
+        asked = await read_json(request, PredictBody)
+        try:
+            filled = await service.fill(FillRequest([asked.text], CANDIDATES, None, service.timeout_s(request)))
+        except NoMask as error:  # their front-ends show this sentence as it is
+            sentence = f"请在文本中包含{service.checkpoint.mask_token}标记"
+            return error_response(400, error.error_type, sentence, {"hint": error.message})
+        words = [
+            {"word": candidate.word.text, "confidence": round(candidate.score, 4)} for candidate in filled[0].masks[0]
+        ]
+        return Response(to_json({"results": words}), media_type="application/json")
+
+    @routes.post(
+        "/fill",
+        summary="Several texts: for each mask, in order, five [word, score] pairs",
+        responses=ERRORS,
+        openapi_extra=json_body(FillBody),
+    )
+    async def fill(request: Request) -> Response:
+        asked = await read_json(request, FillBody)
+        filled = await service.fill(FillRequest(asked.texts, CANDIDATES, None, service.timeout_s(request)))
+        pairs = [
+            [(candidate.word.text, round(candidate.score, 4)) for candidate in candidates]
+            for text in filled
+            for candidates in text.masks
+        ]
+        return Response(to_json({"results": pairs}), media_type="application/json")
+
+    return routes

@@ -1,0 +1,35 @@
+"""Options of a front-end process; common/settings.py says how options work."""
+
+from pathlib import Path
+
+from pydantic import Field
+
+from common.settings import CommonSettings
+
+
+class ApiSettings(CommonSettings):
+    host: str = Field(
+        "127.0.0.1", description="address to listen on; 0.0.0.0 for every IPv4, :: for every IPv6 address"
+    )
+    port: int = Field(8000, ge=0, le=65535, description="port to listen on; 0: any free one")
+    fd: int | None = Field(None, ge=0, description="listen on this inherited socket instead (used by `fillmask up`)")
+    root_path: str = Field("", description="path prefix under which a proxy serves this")
+    request_timeout_ms: int = Field(10_000, ge=1, description="deadline of a request that names none")
+    max_request_timeout_ms: int = Field(60_000, ge=1, description="longest deadline a request may ask for")
+    keep_alive_s: int = Field(
+        75, ge=1, description="idle connections stay open so long; above the proxy's own time-out"
+    )
+    drain_s: int = Field(20, ge=1, description="on SIGTERM, requests under way get so long to finish")
+    max_in_flight: int = Field(4096, ge=1, description="most texts this front-end holds at once")
+    max_backlog: int = Field(20_000, ge=1, description="most texts in the queue, waiting and being computed")
+    max_body_bytes: int = Field(1 << 20, ge=1024, description="largest request body")
+    max_texts: int = Field(256, ge=1, description="most texts in one request")
+    max_text_chars: int = Field(20_000, ge=1, description="longest text that is tokenised at all")
+    max_masks: int = Field(64, ge=1, description="most masks in one text")
+    max_top_k: int = Field(1000, ge=1, description="largest top_k")
+    max_targets: int = Field(200, ge=1, description="most targets in one request")
+    max_candidates: int = Field(10_000, ge=1, description="most candidates in one answer: texts x masks x top_k")
+    access_log: bool = Field(True, description="log one line a request")
+    metrics_dir: Path | None = Field(
+        None, description="where several front-ends of one host keep their counters, to be summed by /metrics"
+    )

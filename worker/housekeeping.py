@@ -1,0 +1,91 @@
+"""What a worker does beside its batches: heartbeat, lease, sweep, watchdog. One thread, driven by one clock.
+
+It computes nothing: a request that it takes over goes to the pipeline, alone in its batch.
+"""
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable, Iterable
+
+from common.connection import TRANSPORT_ERRORS, explain
+from common.transport import Delivery, WorkerTransport
+from worker import metrics
+from worker.health import Health
+from worker.settings import WorkerSettings
+
+log = logging.getLogger("fillmask.housekeeping")
+
+HEARTBEAT_EVERY_S = 1.0
+SWEEP_EVERY_S = 0.1
+
+
+class Held:
+    """Entries that this worker has taken and not yet finished. The lease of those held for long is renewed."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._since_s: dict[bytes, float] = {}
+
+    def add(self, deliveries: Iterable[Delivery]) -> None:
+        now_s = time.monotonic()
+        with self._lock:
+            self._since_s |= dict.fromkeys((delivery.entry_id for delivery in deliveries), now_s)
+
+    def remove(self, deliveries: Iterable[Delivery]) -> None:
+        with self._lock:
+            for delivery in deliveries:
+                self._since_s.pop(delivery.entry_id, None)
+
+    def longer_than(self, age_s: float) -> list[bytes]:
+        limit_s = time.monotonic() - age_s
+        with self._lock:
+            return [entry_id for entry_id, since_s in self._since_s.items() if since_s < limit_s]
+
+
+class Housekeeping:
+    def __init__(self, transport: WorkerTransport, health: Health, held: Held, settings: WorkerSettings) -> None:
+        self._transport = transport
+        self._health = health
+        self._held = held
+        self._settings = settings
+        self._away = ""
+
+    def run(self, stopping: threading.Event, take_over: Callable[[Delivery], None]) -> None:
+        """Until `stopping` is set. Raises SystemError if the device hangs: the process must then end."""
+        heartbeat_at_s = renew_at_s = 0.0
+        lease_s = self._settings.lease_ms / 1000
+        while not stopping.is_set():
+            now_s = time.monotonic()
+            if self._health.stalled_for_s() > self._settings.stall_s:
+                raise SystemError(f"the device has been busy with one batch for {self._settings.stall_s} s")
+            try:
+                if now_s >= heartbeat_at_s:
+                    self._transport.announce(self._health.status())
+                    heartbeat_at_s = now_s + HEARTBEAT_EVERY_S
+                if now_s >= renew_at_s:
+                    self._renew(lease_s / 3)
+                    renew_at_s = now_s + lease_s / 3
+                if self._health.state == "ready":
+                    self._sweep(take_over)
+                self._away = ""
+            except TRANSPORT_ERRORS as error:
+                self._note_away(explain(error))
+            stopping.wait(SWEEP_EVERY_S * random.uniform(0.8, 1.2))
+
+    def _renew(self, older_than_s: float) -> None:
+        entry_ids = self._held.longer_than(older_than_s)
+        if entry_ids:
+            self._transport.renew(entry_ids)
+
+    def _sweep(self, take_over: Callable[[Delivery], None]) -> None:
+        while delivery := self._transport.sweep(self._settings.lease_ms, self._settings.max_deliveries):
+            log.warning("took over a request of %d tokens from a silent worker", delivery.request.length_tokens)
+            metrics.TAKEN_OVER.inc()
+            take_over(delivery)
+
+    def _note_away(self, reason: str) -> None:
+        if reason != self._away:
+            log.warning("%s; trying again", reason)
+        self._away = reason
