@@ -50,6 +50,7 @@ def run(settings: ApiSettings) -> int:
         log_config=None,
         access_log=False,
         server_header=False,
+        proxy_headers=False,  # nothing here depends on the caller's address or scheme
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.drain_s,
     )

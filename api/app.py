@@ -1,6 +1,7 @@
 """create_app(settings): the application put together, and its lifespan. Nothing happens at import time."""
 
 import asyncio
+import gc
 import logging
 import os
 import signal
@@ -43,6 +44,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         await _check_server(transport)
         tasks = asyncio.create_task(dispatcher.run(), name="dispatcher")
         tasks.add_done_callback(_end_process)
+        gc.freeze()  # what lives as long as the process is not searched for garbage again and again
         yield
         await dispatcher.drained()
         tasks.remove_done_callback(_end_process)

@@ -189,7 +189,7 @@ class WorkerTransport:
         pending = self._redis.xpending_range(self._keys.requests, GROUP, "-", "+", 1, idle=lease_ms)
         if not pending:
             return None
-        entry_id, deliveries = pending[0]["message_id"], pending[0]["times_delivered"]
+        entry_id, deliveries = pending[0]["message_id"], int(pending[0]["times_delivered"])
         claimed = self._redis.execute_command("XCLAIM", self._keys.requests, GROUP, self.worker, lease_ms, entry_id)
         if not claimed or claimed[0] is None:
             return None  # a sibling was quicker, or the entry is gone

@@ -86,9 +86,7 @@ async def closed_loop(port: int, path: str, body: bytes, check: Check, connectio
     started = time.perf_counter()
     loop = asyncio.get_running_loop()
     made = [
-        await loop.create_connection(
-            lambda: _Client(request, check, outcome, started + duration_s), "127.0.0.1", port
-        )
+        await loop.create_connection(lambda: _Client(request, check, outcome, started + duration_s), "127.0.0.1", port)
         for _ in range(connections)
     ]
     await asyncio.gather(*(client.done for _, client in made))

@@ -3,7 +3,7 @@
 from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
-from api.bodies import read_json
+from api.bodies import RawRoute, read_json
 from api.filling import FilledText, FillMask, FillRequest
 from api.schemas import CandidateBody, ErrorBody, FillMaskRequest, FillMaskResponse, MaskBody, TextBody
 
@@ -19,7 +19,7 @@ ERRORS: dict[int | str, dict[str, object]] = {
 
 
 def router(service: FillMask) -> APIRouter:
-    routes = APIRouter(tags=["fill mask"])
+    routes = APIRouter(tags=["fill mask"], route_class=RawRoute)
 
     @routes.post(
         "/v1/fill-mask",

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic import Field
 from pydantic_core import to_json
 
-from api.bodies import read_json
+from api.bodies import RawRoute, read_json
 from api.errors import error_response
 from api.filling import FillMask, FillRequest
 from api.routes.fill_mask import ERRORS, json_body
@@ -23,7 +23,7 @@ class FillBody(RequestBody):
 
 
 def router(service: FillMask) -> APIRouter:
-    routes = APIRouter(tags=["tutorials"])
+    routes = APIRouter(tags=["tutorials"], route_class=RawRoute)
 
     @routes.post(
         "/predict",

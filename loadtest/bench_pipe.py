@@ -1,0 +1,153 @@
+"""`make bench-pipe`: what the pipe itself costs, from HTTP to Redis to a worker and back, with the echo engine.
+
+Prints CPU milliseconds a request (or a text, for lists) of each part, beside a bare FastAPI route and a bare ASGI function
+in the same run on the same machine. The ratio is what counts; absolute figures are those of the machine.
+"""
+
+import argparse
+import asyncio
+import json
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.client import HTTPConnection
+from typing import NamedTuple
+
+import psutil
+
+from loadtest.closed_loop import Outcome, closed_loop
+
+CONNECTIONS = 64
+SENTENCE = "床前明月光，疑是地[MASK]霜。"
+PATH = "/v1/fill-mask"
+
+
+class Row(NamedTuple):
+    name: str
+    texts: int
+    outcome: Outcome
+    cpu_s: dict[str, float]
+
+    @property
+    def texts_answered(self) -> int:
+        return self.outcome.answered * self.texts
+
+    def ms(self, part: str) -> float:
+        return self.cpu_s.get(part, 0.0) / self.texts_answered * 1000
+
+    @property
+    def total_ms(self) -> float:
+        return sum(self.cpu_s.values()) / self.texts_answered * 1000
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=8.0, help="length of each measurement")
+    parser.add_argument("--port", type=int, default=8190, help="first of three free ports")
+    asked = parser.parse_args()
+    rows = [
+        _bare("bare ASGI function", "loadtest.bare:function", asked.port, asked.seconds),
+        _bare("bare FastAPI route", "loadtest.bare:route", asked.port + 1, asked.seconds),
+    ]
+    with _stack(asked.port + 2) as parts:
+        idle = _idle(parts, min(asked.seconds, 5.0))
+        rows.append(_measure("fillmask, 1 text", 1, asked.port + 2, asked.seconds, parts))
+        rows.append(_measure("fillmask, list of 32", 32, asked.port + 2, asked.seconds, parts))
+    _print(rows, idle)
+    return 1 if any(row.outcome.wrong for row in rows) else 0
+
+
+def _bare(name: str, app: str, port: int, seconds: float) -> Row:
+    command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--no-access-log", "--log-level", "warning"]
+    with _process(command, port, "POST") as process:
+        return _measure(name, 1, port, seconds, {"front-end": [psutil.Process(process.pid)]})
+
+
+@contextmanager
+def _stack(port: int) -> Iterator[dict[str, list[psutil.Process]]]:
+    """The whole service under its supervisor, as a user starts it; yields its processes by part."""
+    command = [sys.executable, "-m", "deploy.cli", "up", "--engine", "echo", "--port", str(port), "--no-access-log"]
+    with _process(command, port, "GET", "/readyz") as process:
+        children = psutil.Process(process.pid).children(recursive=True)
+        yield {
+            "front-end": [child for child in children if "api" in child.cmdline()],
+            "worker": [child for child in children if "worker" in child.cmdline()],
+            "Redis": [child for child in children if not {"api", "worker"} & set(child.cmdline())],
+        }
+
+
+@contextmanager
+def _process(command: list[str], port: int, method: str, path: str = PATH) -> Iterator[subprocess.Popen[bytes]]:
+    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603 our own command
+    try:
+        _wait_for(lambda: _answers(port, method, path))
+        yield process
+    finally:
+        process.terminate()
+        process.wait(timeout=30)
+
+
+def _answers(port: int, method: str, path: str) -> bool:
+    connection = HTTPConnection("127.0.0.1", port, timeout=1)
+    try:
+        body = json.dumps({"texts": [SENTENCE]}) if method == "POST" else None
+        connection.request(method, path, body, {"content-type": "application/json"})
+        return connection.getresponse().status == 200
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
+def _wait_for(condition: Callable[[], bool], most_s: float = 30.0) -> None:
+    ends = time.monotonic() + most_s
+    while not condition():
+        if time.monotonic() > ends:
+            raise SystemExit("the server did not come up")
+        time.sleep(0.05)
+
+
+def _measure(name: str, texts: int, port: int, seconds: float, parts: dict[str, list[psutil.Process]]) -> Row:
+    body = json.dumps({"texts": [SENTENCE] * texts}).encode()
+
+    def load(duration_s: float) -> Outcome:
+        return asyncio.run(closed_loop(port, PATH, body, lambda status, _: status == 200, CONNECTIONS, duration_s))
+
+    load(min(1.0, seconds))  # warm up
+    before = _cpu_s(parts)
+    outcome = load(seconds)
+    after = _cpu_s(parts)
+    return Row(name, texts, outcome, {part: after[part] - before[part] for part in parts})
+
+
+def _idle(parts: dict[str, list[psutil.Process]], seconds: float) -> dict[str, float]:
+    """Percent of a core that each part takes when nothing happens."""
+    before = _cpu_s(parts)
+    time.sleep(seconds)
+    after = _cpu_s(parts)
+    return {part: (after[part] - before[part]) / seconds * 100 for part in parts}
+
+
+def _cpu_s(parts: dict[str, list[psutil.Process]]) -> dict[str, float]:
+    return {part: sum(sum(process.cpu_times()[:2]) for process in processes) for part, processes in parts.items()}
+
+
+def _print(rows: list[Row], idle: dict[str, float]) -> None:
+    parts = ("front-end", "worker", "Redis")
+    bare = next(row for row in rows if row.name == "bare FastAPI route")
+    print(f"CPU ms a text, closed loop of {CONNECTIONS}, {psutil.cpu_count()} cores, Python {sys.version.split()[0]}\n")
+    print(
+        f"{'':22}{''.join(f'{part:>11}' for part in parts)}{'total':>9}{'x bare':>8}{'texts/s':>9}{'p50 ms':>8}{'p99 ms':>8}"
+    )
+    for row in rows:
+        costs = "".join(f"{row.ms(part):11.3f}" for part in parts)
+        rate = row.outcome.per_second * row.texts
+        latency = f"{row.outcome.percentile_ms(50):8.1f}{row.outcome.percentile_ms(99):8.1f}"
+        print(f"{row.name:22}{costs}{row.total_ms:9.3f}{row.total_ms / bare.total_ms:8.2f}{rate:9.0f}{latency}")
+    print("\nidle, % of a core:", ", ".join(f"{part} {percent:.1f}" for part, percent in idle.items()))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

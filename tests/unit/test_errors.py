@@ -1,0 +1,38 @@
+"""api/errors.py: every error has one public code and one status."""
+
+from collections.abc import Iterator
+
+import pytest
+
+from api.errors import respond_to, status_of
+from common import errors
+
+
+def tree(root: type[errors.FillmaskError]) -> Iterator[type[errors.FillmaskError]]:
+    yield root
+    for child in root.__subclasses__():
+        yield from tree(child)
+
+
+ALL = list(tree(errors.FillmaskError))
+
+
+def make(kind: type[errors.FillmaskError]) -> errors.FillmaskError:
+    return kind("what happened", "poison") if issubclass(kind, errors.PredictionFailed) else kind("what happened")
+
+
+@pytest.mark.parametrize("kind", ALL)
+def test_the_table_is_total(kind: type[errors.FillmaskError]) -> None:
+    status = status_of(make(kind))
+    assert 400 <= status < 500 if issubclass(kind, errors.RequestRefused) else status >= 500
+
+
+def test_codes_are_unique() -> None:
+    codes = [kind.error_type for kind in ALL]
+    assert len(codes) == len(set(codes))
+
+
+def test_come_back_later_says_when() -> None:
+    response = respond_to(errors.Overloaded("full", 2.3))
+    assert response.status_code == 503
+    assert response.headers["retry-after"] == "3"
