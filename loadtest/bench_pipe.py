@@ -13,6 +13,7 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.client import HTTPConnection
+from itertools import repeat
 from typing import NamedTuple
 
 import psutil
@@ -113,7 +114,8 @@ def _measure(name: str, texts: int, port: int, seconds: float, parts: dict[str, 
     body = json.dumps({"texts": [SENTENCE] * texts}).encode()
 
     def load(duration_s: float) -> Outcome:
-        return asyncio.run(closed_loop(port, PATH, body, lambda status, _: status == 200, CONNECTIONS, duration_s))
+        loop = closed_loop((port, PATH), repeat(body), lambda _, status, __: status == 200, CONNECTIONS, duration_s)
+        return asyncio.run(loop)
 
     load(min(1.0, seconds))  # warm up
     before = _cpu_s(parts)

@@ -53,7 +53,8 @@ def build_checkpoint(architecture: str, folder: Path, seed: int = 7) -> Path:
         initializer_range=0.5,
         **options,
     )
-    model = AutoModelForMaskedLM.from_config(config).eval()
+    from_config: Callable[..., Any] = AutoModelForMaskedLM.from_config
+    model = from_config(config).eval()
     with torch.no_grad():  # biases start at zero, and a bias that is lost on the way would then not show
         for name, parameter in model.named_parameters():
             if name.endswith("bias"):
@@ -143,14 +144,15 @@ _TOKENIZERS: dict[str, Callable[[], Tokenizer]] = {
 
 
 def _wrapped(tokenizer: Tokenizer, architecture: str, positions: int) -> Any:
-    from transformers import PreTrainedTokenizerFast
+    import transformers
 
+    wrap: Callable[..., Any] = transformers.PreTrainedTokenizerFast
     angled = architecture in ("roberta", "xlm-roberta")
     pad = "<pad>" if angled or architecture == "albert" else "[PAD]"
     unknown = "<unk>" if angled or architecture == "albert" else "[UNK]"
     mask = "<mask>" if angled else "[MASK]"
     spaced = architecture in ("roberta", "xlm-roberta", "albert", "modernbert")  # the mask swallows the space before it
-    return PreTrainedTokenizerFast(
+    return wrap(
         tokenizer_object=tokenizer,
         model_max_length=positions - (2 if angled else 0),
         cls_token="<s>" if angled else "[CLS]",
