@@ -12,8 +12,11 @@ from common.transport import Delivery
 
 @dataclass(frozen=True)
 class BatchPolicy:
+    """`max_wait_s` is how long a batch that is not full waits for company, from the moment its first request was taken."""
+
     max_batch_requests: int
     max_padded_tokens: int
+    max_wait_s: float = 0.0
 
 
 class Choice(NamedTuple):

@@ -25,23 +25,28 @@ class Held:
     """Entries that this worker has taken and not yet finished. The lease of those held for long is renewed."""
 
     def __init__(self) -> None:
-        self._lock = threading.Lock()
+        self._changed = threading.Condition()
         self._since_s: dict[bytes, float] = {}
 
     def add(self, deliveries: Iterable[Delivery]) -> None:
         now_s = time.monotonic()
-        with self._lock:
+        with self._changed:
             self._since_s |= dict.fromkeys((delivery.entry_id for delivery in deliveries), now_s)
 
     def remove(self, deliveries: Iterable[Delivery]) -> None:
-        with self._lock:
+        with self._changed:
             for delivery in deliveries:
                 self._since_s.pop(delivery.entry_id, None)
+            self._changed.notify_all()
 
     def longer_than(self, age_s: float) -> list[bytes]:
         limit_s = time.monotonic() - age_s
-        with self._lock:
+        with self._changed:
             return [entry_id for entry_id, since_s in self._since_s.items() if since_s < limit_s]
+
+    def wait_until_finished(self, delivery: Delivery, most_s: float) -> bool:
+        with self._changed:
+            return self._changed.wait_for(lambda: delivery.entry_id not in self._since_s, most_s)
 
 
 class Housekeeping:
@@ -51,6 +56,7 @@ class Housekeeping:
         self._held = held
         self._settings = settings
         self._away = ""
+        self._taken_over: Delivery | None = None
 
     def run(self, stopping: threading.Event, take_over: Callable[[Delivery], None]) -> None:
         """Until `stopping` is set. Raises SystemError if the device hangs: the process must then end."""
@@ -80,10 +86,17 @@ class Housekeeping:
             self._transport.renew(entry_ids)
 
     def _sweep(self, take_over: Callable[[Delivery], None]) -> None:
+        """Takes over one request at a time: should it kill this worker too, no innocent one has been claimed beside it."""
+        if self._taken_over and not self._held.wait_until_finished(self._taken_over, SWEEP_EVERY_S):
+            return
         while delivery := self._transport.sweep(self._settings.lease_ms, self._settings.max_deliveries):
             log.warning("took over a request of %d tokens from a silent worker", delivery.request.length_tokens)
             metrics.TAKEN_OVER.inc()
             take_over(delivery)
+            self._taken_over = delivery
+            if not self._held.wait_until_finished(delivery, SWEEP_EVERY_S):
+                return
+        self._taken_over = None
 
     def _note_away(self, reason: str) -> None:
         if reason != self._away:

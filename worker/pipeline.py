@@ -107,10 +107,8 @@ class Pipeline:
 
     def _fetch_once(self, waiting: list[Delivery]) -> list[Delivery]:
         """Prepares at most one batch; returns what still waits."""
-        room = _LOOK_AHEAD * self._policy.max_batch_requests - len(waiting)
-        taken = self._patiently(self._transport.take, room, 0 if waiting else BLOCK_MS) or []
-        self.held.add(taken)
-        choice = choose_batch([*waiting, *taken], self._policy, time.monotonic())
+        waiting = self._take(waiting)
+        choice = choose_batch(waiting, self._policy, time.monotonic())
         if choice.expired:
             self._outcomes.put(Failed(choice.expired, "deadline", "its deadline passed while it waited"))
         if choice.batch:
@@ -118,6 +116,20 @@ class Pipeline:
         else:
             self._slot.release()
         return choice.leftover
+
+    def _take(self, waiting: list[Delivery]) -> list[Delivery]:
+        """What waited and what has come; blocks only if nothing waits, or for company while max_wait_s lasts."""
+        most = _LOOK_AHEAD * self._policy.max_batch_requests
+        block_ms = 0 if waiting else BLOCK_MS
+        until_s = 0.0
+        while True:
+            taken = self._patiently(self._transport.take, most - len(waiting), block_ms) or []
+            self.held.add(taken)
+            waiting = [*waiting, *taken]
+            until_s = until_s or time.monotonic() + self._policy.max_wait_s
+            block_ms = int((until_s - time.monotonic()) * 1000)
+            if not waiting or block_ms <= 0 or len(waiting) >= self._policy.max_batch_requests:
+                return waiting
 
     def _prepare(self, deliveries: Sequence[Delivery]) -> Prepared:
         try:

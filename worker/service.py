@@ -30,6 +30,10 @@ def make_engine(settings: WorkerSettings, checkpoint: Checkpoint) -> Engine:
         from worker.engines.echo import EchoEngine
 
         return EchoEngine(checkpoint.vocabulary_size)
+    if settings.engine == "drill":
+        from worker.engines.drill import DrillEngine
+
+        return DrillEngine(checkpoint.vocabulary_size, settings.drill_batch_ms, settings.drill_token_us)
     from worker.engines.onnx import OnnxEngine
 
     return OnnxEngine(checkpoint, settings.threads or usable_cores(), settings.cache_dir.expanduser())
@@ -75,7 +79,7 @@ def _policy(settings: WorkerSettings, checkpoint: Checkpoint) -> BatchPolicy:
             f"max_padded_tokens is {settings.max_padded_tokens}, but one text of this model may have "
             f"{checkpoint.max_tokens} tokens and could never be served"
         )
-    return BatchPolicy(settings.max_batch_requests, settings.max_padded_tokens)
+    return BatchPolicy(settings.max_batch_requests, settings.max_padded_tokens, settings.max_wait_ms / 1000)
 
 
 def _join(transport: WorkerTransport, stopping: threading.Event) -> None:

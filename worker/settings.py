@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from common.settings import CommonSettings
 
-EngineName = Literal["auto", "onnx", "echo"]
+EngineName = Literal["auto", "onnx", "echo", "drill"]
 
 
 def _some_name() -> str:
@@ -18,7 +18,7 @@ def _some_name() -> str:
 
 class WorkerSettings(CommonSettings):
     engine: EngineName = Field(
-        "auto", description="what runs the model: onnx (CPU), echo (no model, to measure the pipe)"
+        "auto", description="onnx (CPU); without a model: echo (the bare pipe) and drill (a simulated device, faults)"
     )
     name: str = Field(default_factory=_some_name, description="this worker's name in Redis and in logs")
     threads: int = Field(0, ge=0, description="compute threads; 0: this worker's share of the cores it may use")
@@ -30,6 +30,8 @@ class WorkerSettings(CommonSettings):
     metrics_port: int = Field(0, ge=0, le=65535, description="serve Prometheus metrics here; 0: nowhere")
     metrics_host: str = Field("127.0.0.1", description="address of the metrics port")
     max_deliveries: int = Field(3, ge=1, description="a request that failed its worker so often is given up")
+    drill_batch_ms: float = Field(5.0, ge=0, description="drill engine: simulated device time of a batch")
+    drill_token_us: float = Field(0.0, ge=0, description="drill engine: simulated device time of a padded token")
     cache_dir: Path = Field(
         Path("~/.cache/fillmask"), description="where exported models are kept", validate_default=True
     )

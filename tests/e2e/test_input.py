@@ -145,7 +145,7 @@ def test_m18_fewer_targets_than_top_k(echo_stack: Stack) -> None:
 
 @pytest.mark.parametrize("value", ["0", "-5", "60001", "1e3", "soon", "9" * 20, "٣"])
 def test_a_deadline_is_a_number_of_milliseconds(echo_stack: Stack, value: str) -> None:
-    headers = {"x-request-timeout-ms": value.encode()}
+    headers = {b"x-request-timeout-ms": value.encode()}
     refused = echo_stack.http.post(OURS, json={"texts": [GOOD]}, headers=headers)
     assert_refused(refused, 422)
 

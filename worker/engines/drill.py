@@ -1,0 +1,63 @@
+"""An echo engine with a simulated device and faults on demand: for `make drill`, scale-out tests and tests of recovery.
+
+The device costs a fixed time a batch and a time a padded token, spent asleep as a GPU's host would. A fault is asked for
+by a request's top_k, so that it travels the whole way like any other request. It is never picked by `auto`.
+"""
+
+import logging
+import os
+import signal
+import time
+from enum import IntEnum
+
+import numpy as np
+
+from common.errors import EngineBroken
+from worker.engines.base import PaddedBatch, TopTokens
+from worker.engines.echo import EchoEngine
+
+log = logging.getLogger("fillmask.drill")
+
+
+class Fault(IntEnum):
+    """The top_k that asks for it. A batch with such a request suffers it whole."""
+
+    KILLS_WORKER = 901
+    FAILS_BATCH = 902
+    NOT_A_NUMBER = 903
+    HANGS_DEVICE = 904
+    LOSES_DEVICE = 905
+
+
+class DrillEngine:
+    name = "drill"
+
+    def __init__(self, vocabulary_size: int, batch_ms: float, token_us: float) -> None:
+        self._echo = EchoEngine(vocabulary_size)
+        self._batch_s = batch_ms / 1e3
+        self._token_s = token_us / 1e6
+
+    def load(self) -> None:
+        log.warning("this is the drill engine: it has no model and breaks when asked to")
+
+    def warm_up(self, shapes: list[tuple[int, int]]) -> None:
+        pass
+
+    def predict(self, batch: PaddedBatch) -> TopTokens:
+        time.sleep(self._batch_s + self._token_s * batch.padded_tokens)
+        top = self._echo.predict(batch)
+        match batch.top_k:
+            case Fault.KILLS_WORKER:
+                os.kill(os.getpid(), signal.SIGKILL)
+            case Fault.FAILS_BATCH:
+                raise RuntimeError("a fault on demand")
+            case Fault.NOT_A_NUMBER:
+                return top._replace(probabilities=np.full(top.probabilities.shape, np.nan, np.float32))
+            case Fault.HANGS_DEVICE:
+                time.sleep(3600)
+            case Fault.LOSES_DEVICE:
+                raise EngineBroken("the device is lost, on demand")
+        return top
+
+    def close(self) -> None:
+        pass
