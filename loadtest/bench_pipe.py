@@ -10,15 +10,13 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from http.client import HTTPConnection
 from itertools import repeat
 from typing import NamedTuple
 
 import psutil
 
 from loadtest.closed_loop import Outcome, closed_loop
+from loadtest.stack import Stack, answers, wait_for
 
 CONNECTIONS = 64
 SENTENCE = "床前明月光，疑是地[MASK]霜。"
@@ -52,7 +50,8 @@ def main() -> int:
         _bare("bare ASGI function", "loadtest.bare:function", asked.port, asked.seconds),
         _bare("bare FastAPI route", "loadtest.bare:route", asked.port + 1, asked.seconds),
     ]
-    with _stack(asked.port + 2) as parts:
+    with Stack(asked.port + 2, "--engine", "echo") as stack:
+        parts = stack.parts()
         idle = _idle(parts, min(asked.seconds, 5.0))
         rows.append(_measure("fillmask, 1 text", 1, asked.port + 2, asked.seconds, parts))
         rows.append(_measure("fillmask, list of 32", 32, asked.port + 2, asked.seconds, parts))
@@ -62,52 +61,13 @@ def main() -> int:
 
 def _bare(name: str, app: str, port: int, seconds: float) -> Row:
     command = [sys.executable, "-m", "uvicorn", app, "--port", str(port), "--no-access-log", "--log-level", "warning"]
-    with _process(command, port, "POST") as process:
-        return _measure(name, 1, port, seconds, {"front-end": [psutil.Process(process.pid)]})
-
-
-@contextmanager
-def _stack(port: int) -> Iterator[dict[str, list[psutil.Process]]]:
-    """The whole service under its supervisor, as a user starts it; yields its processes by part."""
-    command = [sys.executable, "-m", "deploy.cli", "up", "--engine", "echo", "--port", str(port), "--no-access-log"]
-    with _process(command, port, "GET", "/readyz") as process:
-        children = psutil.Process(process.pid).children(recursive=True)
-        yield {
-            "front-end": [child for child in children if "api" in child.cmdline()],
-            "worker": [child for child in children if "worker" in child.cmdline()],
-            "Redis": [child for child in children if not {"api", "worker"} & set(child.cmdline())],
-        }
-
-
-@contextmanager
-def _process(command: list[str], port: int, method: str, path: str = PATH) -> Iterator[subprocess.Popen[bytes]]:
-    process = subprocess.Popen(command, stdout=subprocess.DEVNULL)  # noqa: S603 our own command
+    process = subprocess.Popen(command)  # noqa: S603 our own command
     try:
-        _wait_for(lambda: _answers(port, method, path))
-        yield process
+        wait_for(lambda: answers(port, PATH, json.dumps({"texts": [SENTENCE]})))
+        return _measure(name, 1, port, seconds, {"front-end": [psutil.Process(process.pid)]})
     finally:
         process.terminate()
-        process.wait(timeout=30)
-
-
-def _answers(port: int, method: str, path: str) -> bool:
-    connection = HTTPConnection("127.0.0.1", port, timeout=1)
-    try:
-        body = json.dumps({"texts": [SENTENCE]}) if method == "POST" else None
-        connection.request(method, path, body, {"content-type": "application/json"})
-        return connection.getresponse().status == 200
-    except OSError:
-        return False
-    finally:
-        connection.close()
-
-
-def _wait_for(condition: Callable[[], bool], most_s: float = 30.0) -> None:
-    ends = time.monotonic() + most_s
-    while not condition():
-        if time.monotonic() > ends:
-            raise SystemExit("the server did not come up")
-        time.sleep(0.05)
+        process.wait()
 
 
 def _measure(name: str, texts: int, port: int, seconds: float, parts: dict[str, list[psutil.Process]]) -> Row:
