@@ -22,6 +22,10 @@ log = logging.getLogger("fillmask.api")
 class Server(uvicorn.Server):
     """uvicorn, with this project's way to stop: not ready first, then drain, exit 0; a second signal forces."""
 
+    def __init__(self, config: uvicorn.Config, drain_notice_s: float) -> None:
+        super().__init__(config)
+        self._drain_notice_s = drain_notice_s
+
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         loop = asyncio.get_running_loop()
@@ -30,10 +34,11 @@ class Server(uvicorn.Server):
         yield
 
     def _stop(self) -> None:
-        app = self.config.app
-        self.force_exit = self.should_exit
-        self.should_exit = True
-        app.state.dispatcher.load.draining = True  # type: ignore[union-attr]
+        load = self.config.app.state.dispatcher.load  # type: ignore[union-attr]
+        if load.draining:
+            self.should_exit = self.force_exit = True
+        load.draining = True
+        asyncio.get_running_loop().call_later(self._drain_notice_s, setattr, self, "should_exit", True)
 
 
 def run(settings: ApiSettings) -> int:
@@ -54,7 +59,7 @@ def run(settings: ApiSettings) -> int:
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.drain_s,
     )
-    server = Server(config)
+    server = Server(config, settings.drain_notice_s)
     server.run(sockets=[listener])
     return 0 if server.started else 1
 

@@ -2,7 +2,10 @@
 
 from dataclasses import dataclass
 
-from common.errors import Draining, NoWorker, Overloaded, TransportAway, Unavailable
+from common.errors import NoWorker, Overloaded, TransportAway, Unavailable
+
+NO_WORKER_GRACE_S = 5.0
+"""A service whose only worker is being replaced goes on accepting for so long: the next one will find the queue."""
 
 _LEAST_RETRY_S = 0.1
 _MOST_RETRY_S = 30.0
@@ -18,13 +21,16 @@ class Limits:
 class Load:
     """What a front-end knows of itself and of the queue; `away` and `no_worker` are reasons, empty when all is well.
 
+    draining              this front-end is going away: not ready any more, but what still arrives is served
+    no_worker_s           how long there has been no worker, in seconds
     backlog               requests in the stream when it was last told, of all front-ends
     capacity_requests_s   of all live workers together; 0 while none has been measured
     """
 
     draining: bool = False
     away: str = ""
-    no_worker: str = ""
+    no_worker: str = "no worker has been seen yet"
+    no_worker_s: float = float("inf")
     in_flight: int = 0
     backlog: int = 0
     capacity_requests_s: float = 0.0
@@ -40,11 +46,9 @@ class Load:
 
 def refusal(load: Load, limits: Limits, requests: int, timeout_s: float) -> Unavailable | None:
     """The error to raise instead of accepting `requests` more texts with that deadline; None to let them in."""
-    if load.draining:
-        return Draining("this front-end is shutting down")
     if load.away:
         return TransportAway(load.away)
-    if load.no_worker:
+    if load.no_worker and load.no_worker_s > NO_WORKER_GRACE_S:
         return NoWorker(load.no_worker)
     wait_s = load.wait_s()
     retry_s = min(max(wait_s, _LEAST_RETRY_S), _MOST_RETRY_S)

@@ -67,7 +67,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_any_error)
     app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
-    app.add_middleware(RequestContext, access_log=settings.access_log)
+    app.add_middleware(RequestContext, load=dispatcher.load, access_log=settings.access_log)
     return app
 
 

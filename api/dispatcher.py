@@ -28,6 +28,7 @@ from common.transport import FrontEndTransport, WorkerStatus
 log = logging.getLogger("fillmask.dispatcher")
 
 WATCH_EVERY_S = 1.0
+LOOK_FOR_WORKERS_EVERY_S = 0.1
 
 READY = "ready"
 
@@ -86,6 +87,7 @@ class Dispatcher:
         self._id_prefix = secrets.token_bytes(8)
         self._id_counter = itertools.count()
         self.load = Load(away="Redis has not answered yet")
+        self._served_at = float("-inf")
         self.workers: list[WorkerStatus] = []
 
     async def predict(self, texts: Sequence[EncodedText], wanted: Wanted) -> list[PredictResult]:
@@ -190,9 +192,12 @@ class Dispatcher:
         self.workers = workers
         self.load.away = ""
         self.load.no_worker = _trouble(workers)
+        now = asyncio.get_running_loop().time()
+        self._served_at = self._served_at if self.load.no_worker else now
+        self.load.no_worker_s = now - self._served_at
         self.load.capacity_requests_s = sum(worker.capacity_requests_s for worker in workers)
         self._outbox_filled.set()  # an empty put tells backlog and epoch
-        await asyncio.sleep(WATCH_EVERY_S)
+        await asyncio.sleep(LOOK_FOR_WORKERS_EVERY_S if self.load.no_worker else WATCH_EVERY_S)
 
     def _note_away(self, reason: str) -> None:
         if self.load.away != reason:

@@ -12,6 +12,7 @@ from itertools import count
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import metrics
+from api.admission import Load
 from api.errors import respond_to
 from common.errors import BodyTooLarge
 
@@ -21,10 +22,15 @@ _REQUEST_ID = re.compile(rb"[\w.:-]{1,64}")
 
 
 class RequestContext:
-    """Gives each request an id (the caller's own if it sent one), returns it, and logs and counts the outcome."""
+    """Gives each request an id (the caller's own if it sent one), returns it, and logs and counts the outcome.
 
-    def __init__(self, app: ASGIApp, access_log: bool) -> None:
+    While the process drains it asks clients to close their connections: one that is closed under a client that has just
+    sent its next request would lose it.
+    """
+
+    def __init__(self, app: ASGIApp, load: Load, access_log: bool) -> None:
         self._app = app
+        self._load = load
         self._access_log = access_log
         self._prefix = secrets.token_hex(4)
         self._counter = count()
@@ -44,6 +50,8 @@ class RequestContext:
             if message["type"] == "http.response.start":
                 status = message["status"]
                 message["headers"].append((b"x-request-id", request_id))
+                if self._load.draining:
+                    message["headers"].append((b"connection", b"close"))
             await send(message)
 
         try:

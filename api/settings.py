@@ -19,6 +19,9 @@ class ApiSettings(CommonSettings):
     keep_alive_s: int = Field(
         75, ge=1, description="idle connections stay open so long; above the proxy's own time-out"
     )
+    drain_notice_s: float = Field(
+        0.3, ge=0, description="on SIGTERM, not ready but still accepting for so long: balancers and clients turn away"
+    )
     drain_s: int = Field(20, ge=1, description="on SIGTERM, requests under way get so long to finish")
     max_in_flight: int = Field(4096, ge=1, description="most texts this front-end holds at once")
     max_backlog: int = Field(20_000, ge=1, description="most texts in the queue, waiting and being computed")

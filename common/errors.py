@@ -14,8 +14,7 @@
     ├── Unavailable               trying again later can help; carries retry_after_s
     │   ├── Overloaded            the queue is full, or would not be served before the deadline
     │   ├── NoWorker              nobody serves this model now
-    │   ├── TransportAway         Redis cannot be reached or refuses
-    │   └── Draining              this process is going away
+    │   └── TransportAway         Redis cannot be reached or refuses
     ├── DeadlineExceeded          accepted, but not answered in time
     ├── PredictionFailed          accepted, but the worker gave up on it (engine_error, poison, not_finite, ...)
     ├── EngineBroken              the device cannot be used any more; the worker must end
@@ -101,10 +100,6 @@ class NoWorker(Unavailable):
 
 class TransportAway(Unavailable):
     error_type = "transport_away"
-
-
-class Draining(Unavailable):
-    error_type = "draining"
 
 
 class DeadlineExceeded(FillmaskError):

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 import psutil
 
-from loadtest.closed_loop import Outcome, closed_loop
+from loadtest.closed_loop import Load, Outcome, closed_loop
 from loadtest.stack import Stack, answers, wait_for
 
 CONNECTIONS = 64
@@ -56,7 +56,7 @@ def main() -> int:
         rows.append(_measure("fillmask, 1 text", 1, asked.port + 2, asked.seconds, parts))
         rows.append(_measure("fillmask, list of 32", 32, asked.port + 2, asked.seconds, parts))
     _print(rows, idle)
-    return 1 if any(row.outcome.wrong for row in rows) else 0
+    return 1 if any(row.outcome.wrong or row.outcome.lost for row in rows) else 0
 
 
 def _bare(name: str, app: str, port: int, seconds: float) -> Row:
@@ -74,8 +74,8 @@ def _measure(name: str, texts: int, port: int, seconds: float, parts: dict[str, 
     body = json.dumps({"texts": [SENTENCE] * texts}).encode()
 
     def load(duration_s: float) -> Outcome:
-        loop = closed_loop((port, PATH), repeat(body), lambda _, status, __: status == 200, CONNECTIONS, duration_s)
-        return asyncio.run(loop)
+        asked = Load(port, PATH, repeat(body), CONNECTIONS, duration_s)
+        return asyncio.run(closed_loop(asked, lambda _, status, __: status == 200))
 
     load(min(1.0, seconds))  # warm up
     before = _cpu_s(parts)

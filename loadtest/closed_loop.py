@@ -13,12 +13,26 @@ Check = Callable[[bytes, int, bytes], bool]
 """(request body, status, response body) -> was that the right answer?"""
 
 
+@dataclass(frozen=True)
+class Load:
+    """What is sent where. With `least_interval_s` a connection waits that long from one request to the next, if the answer
+    comes sooner: a steady rate instead of all that the server can do."""
+
+    port: int
+    path: str
+    bodies: Iterator[bytes]
+    connections: int
+    duration_s: float
+    least_interval_s: float = 0.0
+
+
 @dataclass
 class Outcome:
-    """`wrong` counts answers that the check refuses, and connections lost; latencies in seconds, of all answers."""
+    """`wrong`: answers that the check refuses; `lost`: requests whose connection ended unanswered; latencies in seconds."""
 
     answered: int = 0
     wrong: int = 0
+    lost: int = 0
     duration_s: float = 0.0
     latencies_s: list[float] = field(default_factory=list)
 
@@ -34,16 +48,17 @@ class Outcome:
 class _Connection(asyncio.Protocol):
     """Sends, waits for the whole answer, checks it, sends again: until the bodies or the time are used up."""
 
-    def __init__(self, path: str, bodies: Iterator[bytes], check: Check, outcome: Outcome, ends_at: float) -> None:
-        self._path = path
-        self._bodies = bodies
+    def __init__(self, load: Load, check: Check, outcome: Outcome, ends_at: float) -> None:
+        self._load = load
         self._check = check
         self._outcome = outcome
         self._ends_at = ends_at
-        self._body: bytes | None = None
+        self._asked: bytes | None = None
         self._received = b""
         self._sent_at = 0.0
-        self.done: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        self._loop = asyncio.get_running_loop()
+        self.used_up = False
+        self.done: asyncio.Future[None] = self._loop.create_future()
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         self._transport: asyncio.Transport = transport  # type: ignore[assignment]
@@ -52,26 +67,34 @@ class _Connection(asyncio.Protocol):
     def data_received(self, data: bytes) -> None:
         self._received += data
         head, separator, answer = self._received.partition(b"\r\n\r\n")
-        if self._body is None or not separator or len(answer) < _content_length(head):
+        if self._asked is None or not separator or len(answer) < _content_length(head):
             return
+        took_s = time.perf_counter() - self._sent_at
         self._outcome.answered += 1
-        self._outcome.latencies_s.append(time.perf_counter() - self._sent_at)
-        self._outcome.wrong += not self._check(self._body, int(head[9:12]), answer)
-        self._received = b""
-        self._send()
+        self._outcome.latencies_s.append(took_s)
+        self._outcome.wrong += not self._check(self._asked, int(head[9:12]), answer)
+        self._received, self._asked = b"", None
+        if took_s < self._load.least_interval_s:
+            self._loop.call_later(self._load.least_interval_s - took_s, self._send)
+        else:
+            self._send()
 
     def connection_lost(self, exc: Exception | None) -> None:  # noqa: ARG002 asyncio's signature
-        self._outcome.wrong += self._body is not None  # the server hung up in the middle
-        self.done.set_result(None)
+        self._outcome.lost += self._asked is not None
+        if not self.done.done():
+            self.done.set_result(None)
 
     def _send(self) -> None:
+        if self._transport.is_closing():
+            return
         self._sent_at = time.perf_counter()
-        self._body = next(self._bodies, None) if self._sent_at < self._ends_at else None
-        if self._body is None:
+        self._asked = next(self._load.bodies, None) if self._sent_at < self._ends_at else None
+        if self._asked is None:
+            self.used_up = True
             self._transport.close()
             return
-        head = f"POST {self._path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
-        self._transport.write(f"{head}content-length: {len(self._body)}\r\n\r\n".encode() + self._body)
+        head = f"POST {self._load.path} HTTP/1.1\r\nhost: 127.0.0.1\r\ncontent-type: application/json\r\n"
+        self._transport.write(f"{head}content-length: {len(self._asked)}\r\n\r\n".encode() + self._asked)
 
 
 def _content_length(head: bytes) -> int:
@@ -80,20 +103,23 @@ def _content_length(head: bytes) -> int:
     return int(lower[start:].split(b"\r\n", 1)[0])
 
 
-async def closed_loop(
-    url: tuple[int, str], bodies: Iterator[bytes], check: Check, connections: int, duration_s: float
-) -> Outcome:
-    """`connections` clients against (port, path) on 127.0.0.1, until the time is over or the bodies are used up."""
-    port, path = url
+async def closed_loop(load: Load, check: Check) -> Outcome:
+    """All its connections against 127.0.0.1, until the time is over or the bodies are used up."""
     outcome = Outcome()
     started = time.perf_counter()
-    loop = asyncio.get_running_loop()
-    made = [
-        await loop.create_connection(
-            lambda: _Connection(path, bodies, check, outcome, started + duration_s), "127.0.0.1", port
-        )
-        for _ in range(connections)
-    ]
-    await asyncio.gather(*(connection.done for _, connection in made))
+    ends_at = started + load.duration_s
+    await asyncio.gather(*(_keep_asking(load, check, outcome, ends_at) for _ in range(load.connections)))
     outcome.duration_s = time.perf_counter() - started
     return outcome
+
+
+async def _keep_asking(load: Load, check: Check, outcome: Outcome, ends_at: float) -> None:
+    """One client: connects again when a server that goes away has closed its connection between two requests."""
+    loop = asyncio.get_running_loop()
+    while True:
+        _, connection = await loop.create_connection(
+            lambda: _Connection(load, check, outcome, ends_at), "127.0.0.1", load.port
+        )
+        await connection.done
+        if connection.used_up or time.perf_counter() >= ends_at:
+            return

@@ -49,7 +49,7 @@ class Stack:
         return parts
 
 
-def answers(port: int, path: str, body: str | None = None) -> bool:
+def answers(port: int, path: str, body: str | bytes | None = None) -> bool:
     """Whether a GET, or a POST if there is a body, is answered with 200 within a second."""
     connection = HTTPConnection("127.0.0.1", port, timeout=1)
     try:

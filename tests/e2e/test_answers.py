@@ -7,7 +7,7 @@ from typing import Any
 
 from stacks import Stack
 
-from loadtest.closed_loop import closed_loop
+from loadtest.closed_loop import Load, closed_loop
 
 OURS = "/v1/fill-mask"
 
@@ -108,8 +108,9 @@ def test_b09_ten_thousand_at_once_each_with_its_own_answer(echo_stack: Stack) ->
         )
 
     bodies = iter([body(number) for number in range(10_000)])
-    outcome = asyncio.run(closed_loop((echo_stack.port, OURS), bodies, right, connections=200, duration_s=100))
-    assert (outcome.answered, outcome.wrong) == (10_000, 0)
+    load = Load(echo_stack.port, OURS, bodies, connections=200, duration_s=100)
+    outcome = asyncio.run(closed_loop(load, right))
+    assert (outcome.answered, outcome.wrong, outcome.lost) == (10_000, 0, 0)
 
 
 def _vocabulary(stack: Stack) -> dict[str, int]:

@@ -22,11 +22,11 @@ log = logging.getLogger("fillmask.drill")
 class Fault(IntEnum):
     """The top_k that asks for it. A batch with such a request suffers it whole."""
 
-    KILLS_WORKER = 901
-    FAILS_BATCH = 902
-    NOT_A_NUMBER = 903
-    HANGS_DEVICE = 904
-    LOSES_DEVICE = 905
+    KILLS_WORKER = 91
+    FAILS_BATCH = 92
+    NOT_A_NUMBER = 93
+    HANGS_DEVICE = 94
+    LOSES_DEVICE = 95
 
 
 class DrillEngine:
