@@ -20,8 +20,8 @@ from typing import Any
 from api import metrics
 from api.admission import Limits, Load, refusal
 from api.tokenization import EncodedText
-from common.connection import TRANSPORT_ERRORS, backoff_s, explain
-from common.errors import DeadlineExceeded, FillmaskError, Overloaded, PredictionFailed
+from common.connection import REFUSALS, TRANSPORT_ERRORS, backoff_s, explain
+from common.errors import DeadlineExceeded, FillmaskError, Overloaded, PredictionFailed, TransportAway
 from common.messages import PredictFailure, PredictRequest, PredictResult, Reply, pack_integers
 from common.transport import FrontEndTransport, WorkerStatus
 
@@ -170,7 +170,12 @@ class Dispatcher:
         outbox, self._outbox = self._outbox, []
         now = asyncio.get_running_loop().time()
         waiters = [waiter for request_id in outbox if (waiter := self._waiting.get(request_id))]
-        outcome = await self._transport.put([waiter.request_now(now) for waiter in waiters])
+        try:
+            outcome = await self._transport.put([waiter.request_now(now) for waiter in waiters])
+        except REFUSALS as error:  # full, or a replica: the server is there and took none of these
+            for waiter in waiters:
+                waiter.call.fail(TransportAway(explain(error)))
+            raise
         for waiter in waiters[outcome.accepted :]:
             waiter.call.fail(Overloaded(f"{outcome.backlog} texts wait already, at most {self._limits.max_backlog}"))
         self._note(outcome.backlog, outcome.epoch)
@@ -187,6 +192,7 @@ class Dispatcher:
         # Packets may vanish in a black hole: readiness must not wait for the socket's own time-out.
         async with asyncio.timeout(WATCH_EVERY_S):
             workers = await self._transport.watch()
+            outcome = await self._transport.put([])
         if self.load.away:
             log.info("Redis answers")
         self.workers = workers
@@ -196,7 +202,7 @@ class Dispatcher:
         self._served_at = self._served_at if self.load.no_worker else now
         self.load.no_worker_s = now - self._served_at
         self.load.capacity_requests_s = sum(worker.capacity_requests_s for worker in workers)
-        self._outbox_filled.set()  # an empty put tells backlog and epoch
+        self._note(outcome.backlog, outcome.epoch)
         await asyncio.sleep(LOOK_FOR_WORKERS_EVERY_S if self.load.no_worker else WATCH_EVERY_S)
 
     def _note_away(self, reason: str) -> None:

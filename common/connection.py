@@ -15,7 +15,7 @@ from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
 from redis.retry import Retry
 
-from common.errors import StartupError, TransportAway
+from common.errors import StartupError
 
 BLOCK_MS = 1_000
 """Longest a blocking read stays on the server."""
@@ -27,8 +27,10 @@ CONNECT_TIMEOUT_S = 1.0
 
 OLDEST_SERVER = {"redis": (7, 0), "valkey": (7, 2)}
 
-_TRANSPORT_ERRORS = (redis.RedisError, OSError, TimeoutError)
-TRANSPORT_ERRORS = _TRANSPORT_ERRORS
+REFUSALS = (redis.ResponseError,)
+"""The server is there, and refuses: out of memory, a read-only replica, no permission."""
+
+TRANSPORT_ERRORS = (redis.RedisError, OSError, TimeoutError)
 """What a call on these clients raises when the server is away, refuses, or answers nonsense."""
 
 
@@ -62,11 +64,6 @@ def backoff_s(first_s: float = 0.05, most_s: float = 1.0) -> Iterator[float]:
     while True:
         yield wait_s * random.uniform(0.5, 1.0)
         wait_s = min(2 * wait_s, most_s)
-
-
-def transport_away(error: BaseException) -> TransportAway:
-    """The exception that callers see for any failure of Redis. Its message names the kind, never a command's arguments."""
-    return TransportAway(explain(error))
 
 
 def explain(error: BaseException) -> str:

@@ -40,28 +40,36 @@ _REPLIES_AT_ONCE = 512
 _HANDED_OVER_MS = 3_600_000
 """Idle time given to entries whose worker is known to be gone: past any lease, so that the next sweep takes them."""
 
-_PUT = """
-local word = redis.call('GET', KEYS[2])
-if not word or redis.call('EXISTS', KEYS[1]) == 0 then
-  word = ARGV[2]
-  redis.call('SET', KEYS[2], word)
+_MAKE_ANEW = """
+if redis.call('EXISTS', KEYS[1]) == 0 then
+  redis.call('XGROUP', 'CREATE', KEYS[1], 'workers', '0', 'MKSTREAM')
+  redis.call('DEL', KEYS[2])
 end
+local word = redis.call('SET', KEYS[2], ARGV[1], 'NX', 'GET') or ARGV[1]
+"""
+"""Whoever finds no stream makes it, and a new epoch with it. The SET is also the proof that the server takes writes."""
+
+_PUT = (
+    _MAKE_ANEW
+    + """
 local backlog = redis.call('XLEN', KEYS[1])
-local accepted = math.max(0, math.min(#ARGV - 2, tonumber(ARGV[1]) - backlog))
+local accepted = math.max(0, math.min(#ARGV - 2, tonumber(ARGV[2]) - backlog))
 for i = 3, 2 + accepted do redis.call('XADD', KEYS[1], '*', 'r', ARGV[i]) end
 return {accepted, backlog + accepted, word}
 """
-"""One call a tick: the atomic hard cap, the backlog, and the epoch (see Keys). KEYS: requests, epoch; ARGV: cap, a new word
-in case the stream has to be made anew, and the encoded requests."""
+)
+"""One call a tick: the atomic hard cap, the backlog, and the epoch. KEYS: requests, epoch; ARGV: a new word, the cap, and
+the encoded requests."""
 
-_JOIN = """
-if redis.call('EXISTS', KEYS[1]) == 0 then redis.call('SET', KEYS[2], ARGV[1]) end
-local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], 'workers', '0', 'MKSTREAM')
+_JOIN = (
+    _MAKE_ANEW
+    + """
+local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], 'workers', '0')
 if made.err and not string.find(made.err, 'BUSYGROUP') then return made end
-redis.call('XGROUP', 'CREATECONSUMER', KEYS[1], 'workers', ARGV[2])
-return 1
+return redis.call('XGROUP', 'CREATECONSUMER', KEYS[1], 'workers', ARGV[2])
 """
-"""Makes group and consumer. Whoever makes the stream anew also changes the epoch: front-ends then put again."""
+)
+"""Makes sure of stream, group (somebody may have destroyed it alone) and consumer. ARGV: a new word, the consumer."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +117,7 @@ class FrontEndTransport:
 
     async def put(self, requests: Sequence[PredictRequest]) -> PutOutcome:
         """One script call for all of them. With none it just tells backlog and epoch."""
-        arguments: list[bytes | int] = [self._max_backlog, secrets.token_bytes(8), *map(encode_request, requests)]
+        arguments: list[bytes | int] = [secrets.token_bytes(8), self._max_backlog, *map(encode_request, requests)]
         outcome = await self._put(keys=[self._keys.requests, self._keys.epoch], args=arguments)
         return PutOutcome(*outcome)
 

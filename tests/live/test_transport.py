@@ -102,8 +102,6 @@ async def test_an_emptied_server_shows_in_the_epoch(
     keys.flushall()
     second = (await front.put([request(2)])).epoch
     assert second != first
-    with pytest.raises(redis.ResponseError, match="NOGROUP"):
-        worker.take(10, 0)
     worker.join()
     assert (await front.put([])).epoch == second, "whoever comes second changes nothing"
     assert [delivery.request.request_id for delivery in worker.take(10, 0)] == [request(2).request_id]
@@ -114,8 +112,40 @@ async def test_a_worker_that_makes_the_queue_anew_changes_the_epoch(
 ) -> None:
     first = (await front.put([request(1)])).epoch
     keys.delete(KEYS.requests)
+    with pytest.raises(redis.ResponseError, match="NOGROUP"):
+        worker.take(10, 0)
     worker.join()
     assert (await front.put([])).epoch != first
+
+
+async def test_a_group_that_was_destroyed_alone_loses_nothing(
+    front: FrontEndTransport, worker: WorkerTransport, keys: Any
+) -> None:
+    first = (await front.put([request(1)])).epoch
+    keys.xgroup_destroy(KEYS.requests, GROUP)
+    worker.join()
+    assert (await front.put([])).epoch == first
+    assert [delivery.request.request_id for delivery in worker.take(10, 0)] == [request(1).request_id]
+
+
+@pytest.mark.parametrize("requests", [[], [request(1)]], ids=["an empty put", "a put"])
+async def test_a_server_that_takes_no_writes_refuses_every_put(
+    front: FrontEndTransport, keys: Any, requests: list[PredictRequest]
+) -> None:
+    await front.put([])
+    keys.config_set("maxmemory", "1")
+    try:
+        with pytest.raises(redis.exceptions.OutOfMemoryError):
+            await front.put(requests)
+    finally:
+        keys.config_set("maxmemory", "0")
+    keys.replicaof("127.0.0.1", "1")
+    try:
+        with pytest.raises(redis.exceptions.ReadOnlyError):
+            await front.put(requests)
+    finally:
+        keys.replicaof("no", "one")
+    assert (await front.put(requests)).accepted == len(requests)
 
 
 async def test_a_silent_workers_requests_are_taken_over_one_by_one(
