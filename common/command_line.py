@@ -7,7 +7,7 @@ the help and which of the two was wrong.
 
 import argparse
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import Any, Literal, NoReturn, TypeVar, get_args, get_origin
 
 from pydantic import AliasChoices, ValidationError
@@ -21,14 +21,16 @@ Settings = TypeVar("Settings", bound=BaseSettings)
 EXIT_USAGE = 2
 
 
-def parse(settings: type[Settings], arguments: list[str], program: str) -> Settings:
+def parse(
+    settings: type[Settings], arguments: list[str], program: str, without: Collection[str] = frozenset()
+) -> Settings:
     """The settings; or the help, or one line about a wrong option on standard error, and the process exits.
 
-    A field without a default is a positional argument; one marked `exclude=True` is no option of this program.
+    A field without a default is a positional argument; those in `without` are no options of this program.
     """
     parser = _Parser(prog=program, usage=_usage(settings, program), allow_abbrev=False, formatter_class=_layout)
     for name, field in settings.model_fields.items():
-        if not field.exclude:
+        if name not in without:
             _add_option(parser, name, field, variables(settings, name))
     given = vars(parser.parse_args(arguments))
     try:
@@ -63,7 +65,7 @@ def _add_option(parser: argparse.ArgumentParser, name: str, field: FieldInfo, va
     if field.is_required():
         parser.add_argument(name, metavar=name.upper(), help=description)
         return
-    default = "" if field.default in (None, "") else f", default {_shown(field.default)}".replace("%", "%%")
+    default = "" if _unset(field) else f", default {_shown(field.default)}".replace("%", "%%")
     help_text = f"{description} [{' or '.join(variable)}{default}]"
     flag = f"--{name.replace('_', '-')}"
     if field.annotation is bool:
@@ -72,6 +74,10 @@ def _add_option(parser: argparse.ArgumentParser, name: str, field: FieldInfo, va
     else:
         metavar = _metavar(field)
         parser.add_argument(flag, dest=name, metavar=metavar, default=argparse.SUPPRESS, help=help_text)
+
+
+def _unset(field: FieldInfo) -> bool:
+    return field.default_factory is not None or field.default in (None, "")
 
 
 def _shown(default: object) -> str:

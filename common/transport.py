@@ -34,42 +34,11 @@ from common.messages import (
     encode_request,
     sender_of,
 )
+from common.scripts import JOIN, PUT
 
-_FIELD = b"r"
 _REPLIES_AT_ONCE = 512
 _HANDED_OVER_MS = 3_600_000
 """Idle time given to entries whose worker is known to be gone: past any lease, so that the next sweep takes them."""
-
-_MAKE_ANEW = """
-if redis.call('EXISTS', KEYS[1]) == 0 then
-  redis.call('XGROUP', 'CREATE', KEYS[1], 'workers', '0', 'MKSTREAM')
-  redis.call('DEL', KEYS[2])
-end
-local word = redis.call('SET', KEYS[2], ARGV[1], 'NX', 'GET') or ARGV[1]
-"""
-"""Whoever finds no stream makes it, and a new epoch with it. The SET is also the proof that the server takes writes."""
-
-_PUT = (
-    _MAKE_ANEW
-    + """
-local backlog = redis.call('XLEN', KEYS[1])
-local accepted = math.max(0, math.min(#ARGV - 2, tonumber(ARGV[2]) - backlog))
-for i = 3, 2 + accepted do redis.call('XADD', KEYS[1], '*', 'r', ARGV[i]) end
-return {accepted, backlog + accepted, word}
-"""
-)
-"""One call a tick: the atomic hard cap, the backlog, and the epoch. KEYS: requests, epoch; ARGV: a new word, the cap, and
-the encoded requests."""
-
-_JOIN = (
-    _MAKE_ANEW
-    + """
-local made = redis.pcall('XGROUP', 'CREATE', KEYS[1], 'workers', '0')
-if made.err and not string.find(made.err, 'BUSYGROUP') then return made end
-return redis.call('XGROUP', 'CREATECONSUMER', KEYS[1], 'workers', ARGV[2])
-"""
-)
-"""Makes sure of stream, group (somebody may have destroyed it alone) and consumer. ARGV: a new word, the consumer."""
 
 
 @dataclass(frozen=True)
@@ -109,7 +78,7 @@ class FrontEndTransport:
         self._max_backlog = max_backlog
         self._commands = connect_async(url, f"fillmask-front-end-{front_end}")
         self._blocking = connect_async(url, f"fillmask-replies-{front_end}")
-        self._put = self._commands.register_script(_PUT)
+        self._put = self._commands.register_script(PUT)
 
     async def check(self) -> list[str]:
         """Warnings about the server; StartupError if it is too old."""
@@ -168,7 +137,7 @@ class WorkerTransport:
     def join(self) -> None:
         """Makes the group and this consumer, and sets the clock. Called at the start and when the server came back empty."""
         self._set_clock(self._redis.time())
-        script = (_JOIN, 2, self._keys.requests, self._keys.epoch, secrets.token_bytes(8), self.worker)
+        script = (JOIN, 2, self._keys.requests, self._keys.epoch, secrets.token_bytes(8), self.worker)
         self._redis.execute_command("EVAL", *script)
 
     def take(self, count: int, block_ms: int) -> list[Delivery]:
@@ -245,13 +214,23 @@ class WorkerTransport:
     def leave(self) -> None:
         """Takes the heartbeat away, and the consumer too if nothing is pending for it."""
         self._redis.delete(self._keys.heartbeat(self.worker))
-        self.forget_consumers([self.worker])
+        for consumer in self._consumers():
+            if consumer["name"].decode() == self.worker:
+                self._forget(consumer)
 
-    def forget_consumers(self, names: Sequence[str]) -> None:
-        """Deletes consumers that have nothing pending; deleting one that has would lose its requests."""
-        for consumer in self._redis.xinfo_consumers(self._keys.requests, GROUP):
-            if consumer["name"].decode() in names and not consumer["pending"]:
-                self._redis.xgroup_delconsumer(self._keys.requests, GROUP, consumer["name"])
+    def tidy(self, idle_ms: int) -> None:
+        """Forgets the consumers of workers that are long gone: silent for `idle_ms`, without a heartbeat."""
+        for consumer in self._consumers():
+            if consumer["idle"] >= idle_ms and not self._redis.exists(self._keys.heartbeat(consumer["name"].decode())):
+                self._forget(consumer)
+
+    def _consumers(self) -> list[dict[str, Any]]:
+        return self._redis.xinfo_consumers(self._keys.requests, GROUP)
+
+    def _forget(self, consumer: dict[str, Any]) -> None:
+        """Not while anything is pending for it: that would lose those requests."""
+        if not consumer["pending"]:
+            self._redis.xgroup_delconsumer(self._keys.requests, GROUP, consumer["name"])
 
     def close(self) -> None:
         self._redis.close()

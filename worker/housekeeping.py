@@ -19,6 +19,7 @@ log = logging.getLogger("fillmask.housekeeping")
 
 HEARTBEAT_EVERY_S = 1.0
 SWEEP_EVERY_S = 0.1
+TIDY_EVERY_S = 30.0
 
 
 class Held:
@@ -60,7 +61,7 @@ class Housekeeping:
 
     def run(self, stopping: threading.Event, take_over: Callable[[Delivery], None]) -> None:
         """Until `stopping` is set. Raises SystemError if the device hangs: the process must then end."""
-        heartbeat_at_s = renew_at_s = 0.0
+        heartbeat_at_s = renew_at_s = tidy_at_s = 0.0
         lease_s = self._settings.lease_ms / 1000
         while not stopping.is_set():
             now_s = time.monotonic()
@@ -73,6 +74,9 @@ class Housekeeping:
                 if now_s >= renew_at_s:
                     self._renew(lease_s / 3)
                     renew_at_s = now_s + lease_s / 3
+                if now_s >= tidy_at_s:
+                    self._transport.tidy(int(TIDY_EVERY_S * 1000))
+                    tidy_at_s = now_s + TIDY_EVERY_S * random.uniform(0.8, 1.2)
                 if self._health.state == "ready":
                     self._sweep(take_over)
                 self._away = ""

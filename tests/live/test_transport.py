@@ -268,3 +268,21 @@ async def test_replies_for_a_vanished_front_end_expire(
     await front.put([request(1, front_end="gone")])
     worker.finish([result(delivery) for delivery in worker.take(10, 0)])
     assert 0 < keys.pttl(KEYS.replies("gone")) <= 60_000
+
+
+async def test_two_hundred_restarts_leave_nothing_behind(
+    front: FrontEndTransport, worker: WorkerTransport, keys: Any, redis_server: RedisServer
+) -> None:
+    await front.put([request(1)])
+    for number in range(200):  # killed ones: they neither leave nor are handed over
+        dead = joined(redis_server, f"dead-{number}")
+        if number == 7:
+            (delivery,) = dead.take(1, 0)
+        dead.close()
+    worker.announce(WorkerStatus("worker", "ready", "echo"))
+    worker.tidy(idle_ms=0)
+    names = {consumer["name"] for consumer in keys.xinfo_consumers(KEYS.requests, GROUP)}
+    assert names == {b"worker", b"dead-7"}, "one that has a request pending stays until somebody has taken it over"
+    assert swept(worker).entry_id == delivery.entry_id
+    worker.tidy(idle_ms=0)
+    assert [consumer["name"] for consumer in keys.xinfo_consumers(KEYS.requests, GROUP)] == [b"worker"]
