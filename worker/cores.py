@@ -16,7 +16,7 @@ def usable_cores(root: Path = Path("/")) -> int:
 
     A quota of 2.5 cores counts as 2: a third thread would be throttled, and the other two wait for it.
     """
-    return max(1, min(_affinity(), math.floor(_quota(root))))
+    return max(1, int(min(_affinity(), _quota(root))))
 
 
 def share_of_cores(workers_on_host: int, root: Path = Path("/")) -> int:

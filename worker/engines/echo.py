@@ -4,6 +4,7 @@ It measures the bare pipe (HTTP, Redis, batching) and stands in for a model in t
 """
 
 import numpy as np
+from numpy.typing import NDArray
 
 from worker.engines.base import PaddedBatch, TopTokens
 
@@ -25,7 +26,7 @@ class EchoEngine:
     def predict(self, batch: PaddedBatch) -> TopTokens:
         """A target's probability is that of its rank among the candidates, as if all the vocabulary had been asked for."""
         sums = (batch.token_ids * batch.attention_mask).sum(axis=1)[batch.mask_rows]
-        ranks = np.arange(batch.top_k)
+        ranks = np.arange(batch.top_k, dtype=np.int64)
         token_ids = (sums[:, None] + ranks) % self._vocabulary_size
         target_ranks = (batch.target_ids - sums[batch.target_masks]) % self._vocabulary_size
         probabilities = np.broadcast_to(_halved(ranks), token_ids.shape)
@@ -35,5 +36,7 @@ class EchoEngine:
         pass
 
 
-def _halved(ranks: np.ndarray[tuple[int, ...], np.dtype[np.int64]]) -> np.ndarray[tuple[int, ...], np.dtype[np.float32]]:
-    return np.ldexp(np.float32(1), -(np.minimum(ranks, 125) + 1)).astype(np.float32)  # 2^-126 is the least normal float32
+def _halved(ranks: NDArray[np.int64]) -> NDArray[np.float32]:
+    """2^-(rank+1), down to 2^-126, the least normal float32."""
+    halved: NDArray[np.float32] = np.ldexp(np.float32(1), -(np.minimum(ranks, 125) + 1))
+    return halved

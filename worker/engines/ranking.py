@@ -17,11 +17,13 @@ def rank(logits: NDArray[np.float32], batch: PaddedBatch) -> TopTokens:
     infinity comes back as NaN; its ids mean nothing. `logits` is left as it was.
     """
     logits = np.ascontiguousarray(logits, dtype=np.float32)
-    bad = ~np.isfinite(logits.max(axis=1) - logits.min(axis=1)) if logits.size else np.zeros(len(logits), bool)
+    highest = logits.max(axis=1, keepdims=True)
+    bad = ~np.isfinite(highest[:, 0]) | ~np.isfinite(logits.min(axis=1))
     if bad.any():
         logits = np.where(bad[:, None], np.float32(0), logits)
-    highest = logits.max(axis=1, keepdims=True)
-    exponentials = np.subtract(logits, highest)
+        highest[bad] = 0
+    with np.errstate(over="ignore"):  # a difference beyond float32 is -inf, and its exponential the 0 that it should be
+        exponentials = np.subtract(logits, highest)
     total = np.exp(exponentials, out=exponentials).sum(axis=1)
     total[bad] = np.nan
 

@@ -1,0 +1,45 @@
+"""Seven tiny checkpoints, each with its exported graph, made once a session: an export takes seconds."""
+
+from collections.abc import Callable, Iterator
+
+import pytest
+from batches import CheckpointOf
+from checkpoints import ARCHITECTURES, build_checkpoint
+
+from common.checkpoint import Checkpoint, open_checkpoint
+from worker.engines.base import Engine
+from worker.engines.onnx import OnnxEngine
+from worker.export import export_onnx
+
+ENGINES: dict[str, Callable[[Checkpoint], Engine]] = {
+    "onnx": lambda checkpoint: OnnxEngine(checkpoint, threads=1, cache_dir=checkpoint.folder / "cache"),
+}
+"""Every engine that runs a model; one more line here puts it under the whole contract."""
+
+
+@pytest.fixture(scope="session")
+def checkpoint_of(tmp_path_factory: pytest.TempPathFactory) -> CheckpointOf:
+    """An architecture's name -> its checkpoint, with model.onnx in its folder. Tests must not change what is in it."""
+    opened: dict[str, Checkpoint] = {}
+
+    def open_once(architecture: str) -> Checkpoint:
+        if architecture not in opened:
+            folder = build_checkpoint(architecture, tmp_path_factory.mktemp("models") / architecture)
+            opened[architecture] = open_checkpoint(str(folder))
+            export_onnx(opened[architecture], folder)
+        return opened[architecture]
+
+    return open_once
+
+
+@pytest.fixture(scope="session", params=ARCHITECTURES)
+def checkpoint(request: pytest.FixtureRequest, checkpoint_of: CheckpointOf) -> Checkpoint:
+    return checkpoint_of(request.param)
+
+
+@pytest.fixture(scope="session", params=ENGINES)
+def engine(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Iterator[Engine]:
+    loaded = ENGINES[request.param](checkpoint)
+    loaded.load()
+    yield loaded
+    loaded.close()
