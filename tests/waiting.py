@@ -1,13 +1,18 @@
-"""Waiting for a condition instead of sleeping for a guess."""
+"""Waiting for conditions, never for time."""
 
 import time
 from collections.abc import Callable
+from typing import TypeVar
+
+Value = TypeVar("Value")
 
 
-def wait_until(condition: Callable[[], object], within_s: float = 10.0, what: str = "the condition") -> None:
-    """Returns as soon as the condition holds; fails the test if it does not hold in time."""
+def wait_until(condition: Callable[[], Value], within_s: float = 10.0, what: str = "the condition") -> Value:
+    """Returns the first true value of `condition`; fails the test after `within_s`."""
     give_up_at = time.monotonic() + within_s
-    while not condition():
-        if time.monotonic() > give_up_at:
-            raise AssertionError(f"{what} did not come true within {within_s} s")
-        time.sleep(0.005)
+    while True:
+        value = condition()
+        if value:
+            return value
+        assert time.monotonic() < give_up_at, f"{what} did not come true within {within_s} s"
+        time.sleep(0.02)

@@ -1,0 +1,58 @@
+# Everything a checkout needs; `make` alone lists it. Needs only make, Python >= 3.11 and the Python package index.
+
+PYTHON ?= python3
+VENV := .venv
+PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
+
+# The tests export models, which needs torch; the service does not. Pinned, so that everybody compares with the same one.
+# The package index has it with CUDA on Linux (some GB); TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
+# takes the smaller one.
+TORCH ?= torch==2.13.0
+
+# make up PORT=8100 MODEL=... API=2 WORKERS=2 ENGINE=...; whatever else `fillmask up --help` lists goes into ARGS.
+UP = $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') $(if $(MODEL),--model '$(MODEL)') \
+	$(if $(API),--api '$(API)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
+
+.PHONY: help up test lint bench-pipe clean
+
+help:
+	@echo 'make up          run it here: Redis, a front-end, a worker; PORT= MODEL= API= WORKERS= ENGINE= HOST= ARGS='
+	@echo 'make test        lint, types and all tests'
+	@echo 'make lint        lint and types only'
+	@echo 'make bench-pipe  measure the pipe between front-end and worker'
+	@echo 'make clean       remove .venv and what tools leave behind'
+
+up: $(VENV)/.installed
+	@exec $(VENV)/bin/fillmask up $(UP)
+
+test: lint
+	@$(VENV)/bin/python -m pytest $(ARGS)
+
+lint: $(VENV)/.installed-dev
+	@$(VENV)/bin/ruff check .
+	@$(VENV)/bin/mypy
+
+bench-pipe: $(VENV)/.installed-dev
+	@exec $(VENV)/bin/python -m loadtest.bench_pipe $(ARGS)
+
+clean:
+	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+$(VENV)/bin/python:
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo 'fillmask needs Python >= 3.11; name one: make PYTHON=python3.12' >&2; exit 1; }
+	@echo 'making $(VENV)'
+	@$(PYTHON) -m venv $(VENV) \
+		|| { rm -rf $(VENV); echo '$(PYTHON) cannot make a venv; on Debian and Ubuntu: apt install python3-venv' >&2; exit 1; }
+
+$(VENV)/.installed: pyproject.toml | $(VENV)/bin/python
+	@echo 'installing fillmask into $(VENV)'
+	@$(PIP) --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: $(VENV)/.installed
+	@echo 'installing what the tests need'
+	@$(PIP) $(TORCH)
+	@$(PIP) --editable '.[dev]'
+	@touch $@

@@ -1,0 +1,64 @@
+"""The `fillmask` command. It only finds the right module: each is imported when its command is run, so help comes at once."""
+
+import sys
+from importlib import import_module
+from typing import NamedTuple
+
+
+class _Command(NamedTuple):
+    module: str
+    sentence: str
+
+
+COMMANDS = {
+    "up": _Command("deploy.local", "run everything on this machine: Redis, front-ends, workers"),
+    "api": _Command("api.__main__", "run one front-end: HTTP in, words out"),
+    "worker": _Command("worker.__main__", "run one worker: it pulls batches from Redis and runs the model"),
+    "predict": _Command("deploy.predict", "fill the masks of one text here and now, without Redis"),
+    "export": _Command("deploy.export", "turn a checkpoint into what a worker runs, and check it"),
+    "doctor": _Command("deploy.doctor", "look for what would keep the service from running well"),
+}
+
+
+def main(arguments: list[str] | None = None) -> int:
+    """Each command is a module with `main(arguments) -> exit code`."""
+    name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
+    if name in COMMANDS:
+        code: int = import_module(COMMANDS[name].module).main(rest)
+        return code
+    if name in ("-h", "--help", "help"):
+        print(_help())
+        return 0
+    if name in ("-V", "--version"):
+        print(f"fillmask {_version()}")
+        return 0
+    print(
+        f"fillmask: there is no command {name}; there are {', '.join(COMMANDS)}; see fillmask --help", file=sys.stderr
+    )
+    return 2
+
+
+def _help() -> str:
+    lines = [f"  {name:<10}{command.sentence}" for name, command in COMMANDS.items()]
+    return "\n".join(
+        [
+            "usage: fillmask COMMAND [options]",
+            "",
+            *lines,
+            "",
+            "fillmask COMMAND --help tells its options; each is a flag and a FILLMASK_* variable. fillmask --version",
+        ]
+    )
+
+
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("fillmask")
+    except PackageNotFoundError:
+        return "unreleased"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

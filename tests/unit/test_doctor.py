@@ -1,0 +1,103 @@
+"""Each check of `fillmask doctor`, on machines that are not this one."""
+
+from importlib.metadata import PackageNotFoundError
+from pathlib import Path
+
+import pytest
+
+from common.command_line import parse
+from deploy.doctor import (
+    Gpu,
+    check_cores,
+    check_cuda,
+    check_engine,
+    check_model,
+    check_packages,
+    check_python,
+    check_redis,
+    main,
+)
+from worker.settings import WorkerSettings
+
+
+def settings(*options: str) -> WorkerSettings:
+    return parse(WorkerSettings, list(options), "fillmask doctor")
+
+
+@pytest.mark.parametrize(("found", "status"), [((3, 11, 0), "ok"), ((3, 14, 1), "ok"), ((3, 10, 9), "fail")])
+def test_python(found: tuple[int, ...], status: str) -> None:
+    assert check_python(found).status == status
+
+
+@pytest.mark.parametrize(("missing", "status"), [("", "ok"), ("hiredis", "warn"), ("tokenizers", "fail")])
+def test_packages(missing: str, status: str) -> None:
+    def installed(name: str) -> str:
+        if name == missing:
+            raise PackageNotFoundError(name)
+        return "1.0"
+
+    finding = check_packages(installed)
+    assert finding.status == status
+    assert missing in finding.text
+
+
+def test_redis_that_is_away_and_one_that_up_would_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("REDIS_URL", raising=False)
+    monkeypatch.delenv("FILLMASK_REDIS_URL", raising=False)
+    finding = check_redis(settings("--redis-url", "redis://:secret@127.0.0.1:1"))
+    assert finding.status == "fail"
+    assert "cannot be reached" in finding.text
+    assert "secret" not in finding.text
+    assert "would start" in check_redis(settings()).text
+
+
+def test_a_model_that_is_not_there(tmp_path: Path) -> None:
+    finding, checkpoint = check_model(settings("--model", str(tmp_path / "nothing")))
+    assert (finding.status, checkpoint) == ("fail", None)
+
+
+def test_the_engine_that_auto_means() -> None:
+    assert "auto means onnx" in check_engine(settings(), None).text
+
+
+@pytest.mark.parametrize(
+    ("threads", "host", "allowed", "usable", "status", "told"),
+    [
+        (0, 64, 64, 2, "ok", "by the cgroup quota; one worker would run 2 threads"),
+        (0, 64, 8, 8, "ok", "8 usable of the host's 64 (affinity mask: 8); one worker would run 8 threads"),
+        (1, 2, 2, 2, "ok", "one worker would run 1 threads"),
+        (64, 64, 64, 2, "warn", "64 threads would take turns"),
+    ],
+)
+def test_cores(threads: int, host: int, allowed: int, usable: int, status: str, told: str) -> None:
+    finding = check_cores(threads, host, allowed, usable)
+    assert finding.status == status
+    assert told in finding.text
+
+
+@pytest.mark.parametrize(
+    ("gpu", "engines", "status", "told"),
+    [
+        (Gpu(False, None, 0), ("onnx",), "ok", "workers run on the CPU"),
+        (Gpu(False, "", 0), ("onnx", "cuda"), "ok", "workers run on the CPU"),
+        (Gpu(True, None, 0), ("onnx", "cuda"), "warn", "torch is missing"),
+        (Gpu(True, "", 0), ("onnx", "cuda"), "warn", "silently not be used"),
+        (Gpu(True, "13.0", 0), ("onnx", "cuda"), "warn", "sees no device"),
+        (Gpu(True, "13.0", 2), ("onnx",), "warn", "no engine of this release"),
+        (Gpu(True, "13.0", 2), ("onnx", "cuda"), "ok", "sees 2 device(s)"),
+    ],
+)
+def test_cuda(gpu: Gpu, engines: tuple[str, ...], status: str, told: str) -> None:
+    finding = check_cuda(gpu, engines)
+    assert finding.status == status
+    assert told in finding.text
+
+
+def test_the_command_fails_when_a_check_fails(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("deploy.doctor.look_for_gpu", lambda: Gpu(False, None, 0))
+    assert main(["--model", str(tmp_path / "nothing")]) == 1
+    lines = capsys.readouterr().out.splitlines()
+    assert len(lines) == 7
+    assert any(line.startswith("fail  model") for line in lines)
