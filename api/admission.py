@@ -7,6 +7,9 @@ from common.errors import NoWorker, Overloaded, TransportAway, Unavailable
 NO_WORKER_GRACE_S = 5.0
 """A service whose only worker is being replaced goes on accepting for so long: the next one will find the queue."""
 
+_SURE = 0.8
+"""The part of its deadline that a request may be expected to wait; the rest is for its own batch and for surprises."""
+
 _LEAST_RETRY_S = 0.1
 _MOST_RETRY_S = 30.0
 
@@ -56,6 +59,6 @@ def refusal(load: Load, limits: Limits, requests: int, timeout_s: float) -> Unav
         return Overloaded(f"this front-end holds {load.in_flight} texts, at most {limits.max_in_flight}", retry_s)
     if load.backlog + requests > limits.max_backlog:
         return Overloaded(f"{load.backlog} texts wait already, at most {limits.max_backlog}", retry_s)
-    if wait_s > timeout_s:
+    if wait_s > _SURE * timeout_s:
         return Overloaded(f"the wait is about {wait_s:.1f} s, longer than the deadline of this request", retry_s)
     return None

@@ -44,6 +44,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
         await _check_server(transport)
         tasks = asyncio.create_task(dispatcher.run(), name="dispatcher")
         tasks.add_done_callback(_end_process)
+        await dispatcher.looked(most_s=1.0)  # a new front-end beside running workers refuses nobody
         gc.freeze()  # what lives as long as the process is not searched for garbage again and again
         yield
         await dispatcher.drained()

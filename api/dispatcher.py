@@ -14,6 +14,7 @@ import itertools
 import logging
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
@@ -83,6 +84,7 @@ class Dispatcher:
         self._outbox: list[bytes] = []
         self._outbox_filled = asyncio.Event()
         self._nobody_waits = asyncio.Event()
+        self._looked = asyncio.Event()
         self._epoch = b""
         self._id_prefix = secrets.token_bytes(8)
         self._id_counter = itertools.count()
@@ -94,6 +96,7 @@ class Dispatcher:
         """The results of all texts, in order. Raises Unavailable, DeadlineExceeded or PredictionFailed for the whole call."""
         refused = refusal(self.load, self._limits, len(texts), wanted.timeout_s)
         if refused:
+            self._outbox_filled.set()  # an empty put tells the backlog, lest an old one goes on refusing
             raise refused
         loop = asyncio.get_running_loop()
         call = _Call(len(texts), [None] * len(texts), loop.create_future())
@@ -117,6 +120,12 @@ class Dispatcher:
             tasks.create_task(self._forever(self._write), name="writer")
             tasks.create_task(self._forever(self._read), name="reader")
             tasks.create_task(self._forever(self._watch), name="watcher")
+
+    async def looked(self, most_s: float) -> None:
+        """Returns when the first look at Redis and the workers is done, or when it takes too long."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(most_s):
+                await self._looked.wait()
 
     async def drained(self) -> None:
         """Admits nothing more and returns when nobody waits."""
@@ -145,6 +154,7 @@ class Dispatcher:
         self._outbox += request_ids
         self._outbox_filled.set()
         self.load.in_flight = len(self._waiting)
+        self.load.backlog += len(texts)  # until the put tells the true one
         metrics.TEXTS.inc(len(texts))
         metrics.TOKENS.inc(sum(len(text.token_ids) for text in texts))
         return request_ids
@@ -192,6 +202,7 @@ class Dispatcher:
         # Packets may vanish in a black hole: readiness must not wait for the socket's own time-out.
         async with asyncio.timeout(WATCH_EVERY_S):
             workers = await self._transport.watch()
+        async with asyncio.timeout(WATCH_EVERY_S):
             outcome = await self._transport.put([])
         if self.load.away:
             log.info("Redis answers")
@@ -203,6 +214,7 @@ class Dispatcher:
         self.load.no_worker_s = now - self._served_at
         self.load.capacity_requests_s = sum(worker.capacity_requests_s for worker in workers)
         self._note(outcome.backlog, outcome.epoch)
+        self._looked.set()
         await asyncio.sleep(LOOK_FOR_WORKERS_EVERY_S if self.load.no_worker else WATCH_EVERY_S)
 
     def _note_away(self, reason: str) -> None:

@@ -18,6 +18,9 @@ from common.errors import BodyTooLarge
 
 log = logging.getLogger("fillmask.access")
 
+_PROBES = frozenset(("/healthz", "/readyz", "/metrics"))
+"""Asked every few seconds by machines; their lines would hide the others."""
+
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,64}")
 
 
@@ -80,7 +83,8 @@ class RequestContext:
                 "status": status,
                 "ms": round(duration_s * 1000, 2),
             }
-            log.info("request", extra={"fields": outcome | ({"error_type": error_type} if error_type else {})})
+            level = logging.DEBUG if route in _PROBES else logging.INFO
+            log.log(level, "request", extra={"fields": outcome | ({"error_type": error_type} if error_type else {})})
 
 
 class BodyLimit:

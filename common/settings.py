@@ -20,10 +20,7 @@ class CommonSettings(BaseSettings):
         frozen=True,
         extra="ignore",
         populate_by_name=True,
-        cli_kebab_case=True,
-        cli_hide_none_type=True,
-        cli_avoid_json=True,
-        cli_implicit_flags=True,
+        env_ignore_empty=True,  # compose files set what nobody gave to nothing
     )
 
     model: str = Field(str(DEMO_MODEL), description="a local folder, or a model id on the Hugging Face hub")
@@ -32,7 +29,7 @@ class CommonSettings(BaseSettings):
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
         description="redis://, rediss:// or unix:// address of Redis >= 7.0 or Valkey >= 7.2",
-        validation_alias=AliasChoices("redis_url", "FILLMASK_REDIS_URL", "REDIS_URL"),
+        validation_alias=AliasChoices("FILLMASK_REDIS_URL", "REDIS_URL"),
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     log_format: LogFormat = Field("auto", description="json lines, or human; auto is human on a terminal")

@@ -70,7 +70,7 @@ class Delivery(NamedTuple):
 
 
 class FrontEndTransport:
-    """Requests out, replies in, and a look at who serves. Used by exactly one task for put and watch, one for collect."""
+    """Requests out, replies in, and a look at who serves. A connection each for put, collect and watch."""
 
     def __init__(self, url: str, keys: Keys, front_end: str, max_backlog: int) -> None:
         self._keys = keys
@@ -78,6 +78,7 @@ class FrontEndTransport:
         self._max_backlog = max_backlog
         self._commands = connect_async(url, f"fillmask-front-end-{front_end}")
         self._blocking = connect_async(url, f"fillmask-replies-{front_end}")
+        self._looking = connect_async(url, f"fillmask-watch-{front_end}")
         self._put = self._commands.register_script(PUT)
 
     async def check(self) -> list[str]:
@@ -106,17 +107,18 @@ class FrontEndTransport:
     async def watch(self) -> list[WorkerStatus]:
         """The workers of this model that gave a sign of life lately."""
         try:
-            consumers = await self._commands.xinfo_consumers(self._keys.requests, GROUP)
+            consumers = await self._looking.xinfo_consumers(self._keys.requests, GROUP)
         except ResponseError:
             return []  # no stream or no group: no worker has ever been here
         if not consumers:
             return []
-        beats = await self._commands.mget([self._keys.heartbeat(c["name"].decode()) for c in consumers])
+        beats = await self._looking.mget([self._keys.heartbeat(c["name"].decode()) for c in consumers])
         return [WorkerStatus(**json.loads(beat)) for beat in beats if beat]
 
     async def close(self) -> None:
         await self._commands.aclose()
         await self._blocking.aclose()
+        await self._looking.aclose()
 
 
 class WorkerTransport:

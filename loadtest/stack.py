@@ -27,6 +27,7 @@ class Stack:
             self.printed.append(line)
             if line.startswith("Ctrl-C"):
                 return self
+        self.process.stdout.close()
         raise SystemExit(f"fillmask up did not come up: exit code {self.process.wait(STOPPED_WITHIN_S)}")
 
     def __exit__(self, *_: object) -> None:

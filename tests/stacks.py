@@ -1,10 +1,15 @@
 """The whole service as a user starts it: `fillmask up`, real processes, on a free port."""
 
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
 import httpx
 import psutil
+from waiting import wait_until
 
 import loadtest.stack
 from deploy.redis_server import free_port
@@ -30,3 +35,29 @@ class Stack(loadtest.stack.Stack):
 
     def processes(self, part: str) -> list[psutil.Process]:
         return self.parts()[part]
+
+
+@contextmanager
+def front_end(model: Path, redis_url: str, *options: str) -> Iterator[httpx.Client]:
+    """A front-end by itself, `python -m api`, once it answers."""
+    port = free_port()
+    command = [
+        sys.executable,
+        "-m",
+        "api",
+        "--model",
+        str(model),
+        "--redis-url",
+        redis_url,
+        "--port",
+        str(port),
+        *options,
+    ]
+    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    try:
+        with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
+            wait_until(lambda: loadtest.stack.answers(port, "/healthz"))
+            yield http
+    finally:
+        process.terminate()
+        process.wait(30)

@@ -62,14 +62,17 @@ class Housekeeping:
     def run(self, stopping: threading.Event, take_over: Callable[[Delivery], None]) -> None:
         """Until `stopping` is set. Raises SystemError if the device hangs: the process must then end."""
         heartbeat_at_s = renew_at_s = tidy_at_s = 0.0
+        announced = ""
         lease_s = self._settings.lease_ms / 1000
         while not stopping.is_set():
             now_s = time.monotonic()
             if self._health.stalled_for_s() > self._settings.stall_s:
                 raise SystemError(f"the device has been busy with one batch for {self._settings.stall_s} s")
             try:
-                if now_s >= heartbeat_at_s:
-                    self._transport.announce(self._health.status())
+                status = self._health.status()
+                if now_s >= heartbeat_at_s or status.state != announced:
+                    self._transport.announce(status)
+                    announced = status.state
                     heartbeat_at_s = now_s + HEARTBEAT_EVERY_S
                 if now_s >= renew_at_s:
                     self._renew(lease_s / 3)

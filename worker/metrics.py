@@ -2,6 +2,8 @@
 
 from prometheus_client import Counter, Gauge, Histogram, start_http_server
 
+from common.errors import StartupError
+
 SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 
 BATCH_REQUESTS = Histogram("fillmask_batch_requests", "requests a batch", buckets=(1, 2, 4, 8, 16, 32, 64, 128, 256))
@@ -18,5 +20,8 @@ READY = Gauge("fillmask_worker_ready", "1 when this worker serves")
 
 
 def serve(host: str, port: int) -> None:
-    """Serves this process's metrics over HTTP, from a thread."""
-    start_http_server(port, host)
+    """Serves this process's metrics over HTTP, from a thread. Raises StartupError if the port cannot be had."""
+    try:
+        start_http_server(port, host)
+    except OSError as error:
+        raise StartupError(f"cannot serve metrics on {host} port {port}: {error.strerror}") from None

@@ -19,7 +19,7 @@ from redis.exceptions import ResponseError
 
 from common.connection import BLOCK_MS, TRANSPORT_ERRORS, backoff_s, explain
 from common.errors import EngineBroken
-from common.messages import PredictFailure, Reply
+from common.messages import PredictFailure, PredictRequest, Reply, pack_integers
 from common.transport import Delivery, WorkerTransport
 from worker import metrics
 from worker.batching import BatchPolicy, choose_batch
@@ -33,6 +33,9 @@ log = logging.getLogger("fillmask.pipeline")
 
 P = ParamSpec("P")
 T = TypeVar("T")
+
+_WARM_UP_TOKENS = 16
+"""A sentence; the shape for which engines are compared throughout."""
 
 _LOOK_AHEAD = 2
 """How many batches' worth of requests are looked at, to put like lengths together."""
@@ -80,7 +83,7 @@ class Pipeline:
 
     def infer(self) -> None:
         self._engine.load()
-        self._engine.warm_up([(1, 16), (self._policy.max_batch_requests, 16)])
+        self._warm_up()
         self._health.state = "ready"
         metrics.READY.set(1)
         log.info("ready: engine %s", self._engine.name)
@@ -90,6 +93,15 @@ class Pipeline:
                 self._outcomes.put(outcome)
         self._engine.close()
         self._outcomes.put(None)
+
+    def _warm_up(self) -> None:
+        """Pays what the first request would pay, and learns the pace that admission needs to know from the start."""
+        length = min(_WARM_UP_TOKENS, self._limits.max_tokens)
+        fitting = min(self._policy.max_batch_requests, self._policy.max_padded_tokens // length)
+        self._engine.warm_up([(1, length), (fitting, length)])
+        blank = PredictRequest(b"", "", 0, pack_integers([0] * length), pack_integers([1]), top_k=5)
+        delivery = Delivery(b"", blank, put_at_s=0.0, expires_at_s=0.0)
+        self._run([delivery] * fitting, collate([blank] * fitting, self._limits))
 
     def reply(self) -> None:
         while (outcome := self._outcomes.get()) is not None:
