@@ -5,21 +5,22 @@ VENV := .venv
 PIP := $(VENV)/bin/python -m pip install --quiet --disable-pip-version-check
 
 # The tests export models, which needs torch; the service does not. Pinned, so that everybody compares with the same one.
-# The package index has it with CUDA on Linux (some GB); TORCH="torch==2.13.0 --index-url https://download.pytorch.org/whl/cpu"
-# takes the smaller one.
+# On Linux the package index has it with CUDA (some GB); TORCH="torch==2.13.0 --index-url ..." with PyTorch's own index of
+# CPU builds takes the smaller one.
 TORCH ?= torch==2.13.0
 
 # make up PORT=8100 MODEL=... API=2 WORKERS=2 ENGINE=...; whatever else `fillmask up --help` lists goes into ARGS.
 UP = $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') $(if $(MODEL),--model '$(MODEL)') \
 	$(if $(API),--api '$(API)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
 
-.PHONY: help up test lint bench-pipe clean
+.PHONY: help up test lint bench-pipe drill clean
 
 help:
 	@echo 'make up          run it here: Redis, a front-end, a worker; PORT= MODEL= API= WORKERS= ENGINE= HOST= ARGS='
 	@echo 'make test        lint, types and all tests'
 	@echo 'make lint        lint and types only'
 	@echo 'make bench-pipe  measure the pipe between front-end and worker'
+	@echo 'make drill       break things under load and count what became of every request'
 	@echo 'make clean       remove .venv and what tools leave behind'
 
 up: $(VENV)/.installed
@@ -34,6 +35,9 @@ lint: $(VENV)/.installed-dev
 
 bench-pipe: $(VENV)/.installed-dev
 	@exec $(VENV)/bin/python -m loadtest.bench_pipe $(ARGS)
+
+drill: $(VENV)/.installed-dev
+	@exec $(VENV)/bin/python -m loadtest.drill $(ARGS)
 
 clean:
 	rm -rf $(VENV) build dist *.egg-info .pytest_cache .mypy_cache .ruff_cache .hypothesis
