@@ -15,15 +15,15 @@ import logging
 import secrets
 from collections.abc import Callable, Coroutine, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Any
 
 from api import metrics
 from api.admission import Limits, Load, refusal
+from api.calls import Call, Listening, Waiter, Wanted
 from api.tokenization import EncodedText
 from common.connection import REFUSALS, TRANSPORT_ERRORS, backoff_s, explain
-from common.errors import DeadlineExceeded, FillmaskError, Overloaded, PredictionFailed, TransportAway
-from common.messages import PredictFailure, PredictRequest, PredictResult, Reply, pack_integers
+from common.errors import DeadlineExceeded, Overloaded, TransportAway
+from common.messages import PredictRequest, PredictResult, pack_integers
 from common.transport import FrontEndTransport, WorkerStatus
 
 log = logging.getLogger("fillmask.dispatcher")
@@ -34,45 +34,6 @@ LOOK_FOR_WORKERS_EVERY_S = 0.1
 READY = "ready"
 
 
-@dataclass(frozen=True, slots=True)
-class Wanted:
-    """What a caller wants to know of each mask, and by when. With targets, top_k only limits how many of them come back."""
-
-    top_k: int
-    target_ids: list[int]
-    timeout_s: float
-
-
-@dataclass(slots=True)
-class _Call:
-    """The texts of one HTTP request: complete when each has its result, failed with the first failure."""
-
-    missing: int
-    results: list[PredictResult | None]
-    done: asyncio.Future[None]
-
-    def resolve(self, index: int, result: PredictResult) -> None:
-        self.results[index] = result
-        self.missing -= 1
-        if not self.missing and not self.done.done():
-            self.done.set_result(None)
-
-    def fail(self, error: FillmaskError) -> None:
-        if not self.done.done():
-            self.done.set_exception(error)
-
-
-@dataclass(slots=True)
-class _Waiter:
-    call: _Call
-    index: int
-    request: PredictRequest
-    expires_at: float
-
-    def request_now(self, now: float) -> PredictRequest:
-        return self.request._replace(remaining_ms=max(0, int((self.expires_at - now) * 1000)))
-
-
 class Dispatcher:
     """Shared by all requests of one front-end process. `load` is what it knows; readiness and admission read it."""
 
@@ -80,8 +41,9 @@ class Dispatcher:
         self._transport = transport
         self._front_end = front_end
         self._limits = limits
-        self._waiting: dict[bytes, _Waiter] = {}
+        self._waiting: dict[bytes, Waiter] = {}
         self._outbox: list[bytes] = []
+        self._withdrawn: list[bytes] = []
         self._outbox_filled = asyncio.Event()
         self._nobody_waits = asyncio.Event()
         self._looked = asyncio.Event()
@@ -99,19 +61,17 @@ class Dispatcher:
             self._outbox_filled.set()  # an empty put tells the backlog, lest an old one goes on refusing
             raise refused
         loop = asyncio.get_running_loop()
-        call = _Call(len(texts), [None] * len(texts), loop.create_future())
+        call = Call(len(texts), [None] * len(texts), loop.create_future())
         request_ids = self._register(call, texts, wanted, loop.time() + wanted.timeout_s)
+        listening = Listening(call, wanted.hung_up)
         try:
             async with asyncio.timeout(wanted.timeout_s):
                 await call.done
         except TimeoutError:
             raise DeadlineExceeded(f"not answered within {wanted.timeout_s * 1000:.0f} ms") from None
         finally:
-            for request_id in request_ids:
-                self._waiting.pop(request_id, None)
-            self.load.in_flight = len(self._waiting)
-            if self.load.draining and not self._waiting:
-                self._nobody_waits.set()
+            listening.stop()
+            self._forget(request_ids)
         return [result for result in call.results if result is not None]
 
     async def run(self) -> None:
@@ -133,7 +93,7 @@ class Dispatcher:
         if self._waiting:
             await self._nobody_waits.wait()
 
-    def _register(self, call: _Call, texts: Sequence[EncodedText], wanted: Wanted, expires_at: float) -> list[bytes]:
+    def _register(self, call: Call, texts: Sequence[EncodedText], wanted: Wanted, expires_at: float) -> list[bytes]:
         """Waiters first, then the outbox: a reply can never come before somebody waits for it."""
         target_ids = pack_integers(wanted.target_ids) if wanted.target_ids else b""
         remaining_ms = int(wanted.timeout_s * 1000)
@@ -149,7 +109,7 @@ class Dispatcher:
                 wanted.top_k,
                 target_ids,
             )
-            self._waiting[request_id] = _Waiter(call, index, request, expires_at)
+            self._waiting[request_id] = Waiter(call, index, request, expires_at)
             request_ids.append(request_id)
         self._outbox += request_ids
         self._outbox_filled.set()
@@ -158,6 +118,16 @@ class Dispatcher:
         metrics.TEXTS.inc(len(texts))
         metrics.TOKENS.inc(sum(len(text.token_ids) for text in texts))
         return request_ids
+
+    def _forget(self, request_ids: Sequence[bytes]) -> None:
+        """Nobody waits for these any more. What is still in the queue is taken back, before a worker takes it for nothing."""
+        waiters = [waiter for request_id in request_ids if (waiter := self._waiting.pop(request_id, None))]
+        self._withdrawn += [waiter.entry_id for waiter in waiters if waiter.entry_id]
+        if self._withdrawn:
+            self._outbox_filled.set()
+        self.load.in_flight = len(self._waiting)
+        if self.load.draining and not self._waiting:
+            self._nobody_waits.set()
 
     async def _forever(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
         """Repeats a step. After a failure all that waits is put again; after a second one in a row Redis counts as away."""
@@ -186,9 +156,17 @@ class Dispatcher:
             for waiter in waiters:
                 waiter.call.fail(TransportAway(explain(error)))
             raise
-        for waiter in waiters[outcome.accepted :]:
+        for waiter, entry_id in zip(waiters, outcome.entry_ids, strict=False):
+            waiter.entry_id = entry_id
+            if waiter.request.request_id not in self._waiting:  # forgotten while it was being put
+                self._withdrawn.append(entry_id)
+        for waiter in waiters[len(outcome.entry_ids) :]:
             waiter.call.fail(Overloaded(f"{outcome.backlog} texts wait already, at most {self._limits.max_backlog}"))
         self._note(outcome.backlog, outcome.epoch)
+        if self._withdrawn:
+            withdrawn, self._withdrawn = self._withdrawn, []
+            await self._transport.withdraw(withdrawn)
+            metrics.WITHDRAWN.inc(len(withdrawn))
 
     async def _read(self) -> None:
         for reply in await self._transport.collect():
@@ -196,7 +174,7 @@ class Dispatcher:
             if waiter is None:
                 metrics.LATE_REPLIES.inc()
             else:
-                _deliver(waiter, reply)
+                waiter.deliver(reply)
 
     async def _watch(self) -> None:
         # Packets may vanish in a black hole: readiness must not wait for the socket's own time-out.
@@ -243,11 +221,3 @@ def _trouble(workers: Sequence[WorkerStatus]) -> str:
         return ""
     reasons = sorted({f"{worker.state} {worker.reason}".strip() for worker in workers})
     return f"no worker is ready: {'; '.join(reasons)}" if reasons else "no worker serves this model"
-
-
-def _deliver(waiter: _Waiter, reply: Reply) -> None:
-    if isinstance(reply, PredictFailure):
-        failed = reply.reason == "deadline"
-        waiter.call.fail(DeadlineExceeded(reply.message) if failed else PredictionFailed(reply.message, reply.reason))
-    else:
-        waiter.call.resolve(waiter.index, reply)

@@ -14,6 +14,7 @@ STATUS: dict[type[errors.FillmaskError], int] = {
     errors.UnsupportedMediaType: 415,
     errors.RequestRefused: 422,
     errors.Unavailable: 503,
+    errors.CallerGone: 499,
     errors.DeadlineExceeded: 504,
     errors.FillmaskError: 500,
 }

@@ -3,13 +3,14 @@
 FillRequest (a dialect's question) -> list[FilledText] (words with scores, per mask)
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from fastapi import Request
 
-from api.dispatcher import Dispatcher, Wanted
+from api.calls import Wanted
+from api.dispatcher import Dispatcher
 from api.settings import ApiSettings
 from api.tokenization import EncodedText, TextTokenizer, Word
 from common.checkpoint import Checkpoint
@@ -27,6 +28,7 @@ class FillRequest:
     top_k: int
     targets: Sequence[str] | None
     timeout_s: float
+    hung_up: Callable[[], Coroutine[Any, Any, None]]
 
 
 class Candidate(NamedTuple):
@@ -60,10 +62,19 @@ class FillMask:
         encoded = await self.tokenizer.encode(asked.texts)
         top_k = min(asked.top_k, self.checkpoint.vocabulary_size, len(target_ids) or asked.top_k)
         self._check_answer_size(encoded, top_k)
-        results = await self.dispatcher.predict(encoded, Wanted(top_k, target_ids, asked.timeout_s))
+        results = await self.dispatcher.predict(encoded, Wanted(top_k, target_ids, asked.timeout_s, asked.hung_up))
         return [self._words(text, result) for text, result in zip(encoded, results, strict=True)]
 
-    def timeout_s(self, request: Request) -> float:
+    def asked(self, request: Request, texts: Sequence[str], top_k: int, targets: Sequence[str] | None) -> FillRequest:
+        """A dialect's question, with what this HTTP request says of deadline and connection. Its body has been read."""
+
+        async def hung_up() -> None:
+            while (await request.receive())["type"] != "http.disconnect":
+                pass
+
+        return FillRequest(texts, top_k, targets, self._timeout_s(request), hung_up)
+
+    def _timeout_s(self, request: Request) -> float:
         """The deadline that the caller's header asks for, or the default."""
         asked = request.headers.get(TIMEOUT_HEADER)
         if asked is None:

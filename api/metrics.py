@@ -14,6 +14,9 @@ TEXTS = Counter("fillmask_texts", "texts accepted into the queue")
 TOKENS = Counter("fillmask_tokens", "tokens of accepted texts, special ones included")
 REFUSED = Counter("fillmask_refused", "requests refused or failed, by error type", ["error_type"])
 LATE_REPLIES = Counter("fillmask_late_replies", "replies that nobody waits for any more")
+WITHDRAWN = Counter(
+    "fillmask_withdrawn", "texts taken back from the queue: past their deadline, or their caller hung up"
+)
 PUT_AGAIN = Counter("fillmask_put_again", "texts put a second time because Redis or a connection was lost")
 IN_FLIGHT = Gauge("fillmask_in_flight", "texts that wait for their reply", multiprocess_mode="livesum")
 BACKLOG = Gauge("fillmask_backlog", "texts in the queue when last told", multiprocess_mode="livemax")

@@ -15,6 +15,7 @@
     │   ├── Overloaded            the queue is full, or would not be served before the deadline
     │   ├── NoWorker              nobody serves this model now
     │   └── TransportAway         Redis cannot be reached or refuses
+    ├── CallerGone                the caller hung up; nobody hears of this error
     ├── DeadlineExceeded          accepted, but not answered in time
     ├── PredictionFailed          accepted, but the worker gave up on it (engine_error, poison, not_finite, ...)
     ├── EngineBroken              the device cannot be used any more; the worker must end
@@ -100,6 +101,10 @@ class NoWorker(Unavailable):
 
 class TransportAway(Unavailable):
     error_type = "transport_away"
+
+
+class CallerGone(FillmaskError):
+    error_type = "caller_gone"
 
 
 class DeadlineExceeded(FillmaskError):

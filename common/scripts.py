@@ -14,8 +14,9 @@ PUT = (
     + """
 local backlog = redis.call('XLEN', KEYS[1])
 local accepted = math.max(0, math.min(#ARGV - 2, tonumber(ARGV[2]) - backlog))
-for i = 3, 2 + accepted do redis.call('XADD', KEYS[1], '*', 'r', ARGV[i]) end
-return {accepted, backlog + accepted, word}
+local entry_ids = {}
+for i = 1, accepted do entry_ids[i] = redis.call('XADD', KEYS[1], '*', 'r', ARGV[2 + i]) end
+return {entry_ids, backlog + accepted, word}
 """
 )
 """One call a tick: the atomic hard cap, the backlog, and the epoch. KEYS: requests, epoch; ARGV: a new word, the cap, and

@@ -53,9 +53,9 @@ class WorkerStatus:
 
 
 class PutOutcome(NamedTuple):
-    """`accepted` of the requests, from the first on, are in the stream, whose length is now `backlog`."""
+    """The first requests are in the stream, as these entries; for the others it was full. `backlog` is its length now."""
 
-    accepted: int
+    entry_ids: list[bytes]
     backlog: int
     epoch: bytes
 
@@ -90,6 +90,10 @@ class FrontEndTransport:
         arguments: list[bytes | int] = [secrets.token_bytes(8), self._max_backlog, *map(encode_request, requests)]
         outcome = await self._put(keys=[self._keys.requests, self._keys.epoch], args=arguments)
         return PutOutcome(*outcome)
+
+    async def withdraw(self, entry_ids: Sequence[bytes]) -> None:
+        """Takes back requests that nobody waits for any more. One that a worker has already got is computed for nothing."""
+        await self._commands.xdel(self._keys.requests, *entry_ids)
 
     async def collect(self) -> list[Reply]:
         """The replies that are there, or those that come within BLOCK_MS. Unreadable ones are left out."""

@@ -4,7 +4,7 @@ from fastapi import APIRouter, Request, Response
 from pydantic_core import to_json
 
 from api.bodies import RawRoute, read_json
-from api.filling import FilledText, FillMask, FillRequest
+from api.filling import FilledText, FillMask
 from api.schemas import CandidateBody, ErrorBody, FillMaskRequest, FillMaskResponse, MaskBody, TextBody
 
 ERRORS: dict[int | str, dict[str, object]] = {
@@ -29,7 +29,7 @@ def router(service: FillMask) -> APIRouter:
     )
     async def fill_mask(request: Request) -> Response:
         asked = await read_json(request, FillMaskRequest)
-        filled = await service.fill(FillRequest(asked.texts, asked.top_k, asked.targets, service.timeout_s(request)))
+        filled = await service.fill(service.asked(request, asked.texts, asked.top_k, asked.targets))
         body: FillMaskResponse = {
             "model": service.checkpoint.title,
             "revision": service.checkpoint.revision,

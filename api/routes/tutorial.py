@@ -6,7 +6,7 @@ from pydantic_core import to_json
 
 from api.bodies import RawRoute, read_json
 from api.errors import error_response
-from api.filling import FillMask, FillRequest
+from api.filling import FillMask
 from api.routes.fill_mask import ERRORS, json_body
 from api.schemas import RequestBody
 from common.errors import NoMask
@@ -34,7 +34,7 @@ def router(service: FillMask) -> APIRouter:
     async def predict(request: Request) -> Response:
         asked = await read_json(request, PredictBody)
         try:
-            filled = await service.fill(FillRequest([asked.text], CANDIDATES, None, service.timeout_s(request)))
+            filled = await service.fill(service.asked(request, [asked.text], CANDIDATES, None))
         except NoMask as error:  # their front-ends show this sentence as it is
             sentence = f"请在文本中包含{service.checkpoint.mask_token}标记"
             return error_response(400, error.error_type, sentence, {"hint": error.message})
@@ -51,7 +51,7 @@ def router(service: FillMask) -> APIRouter:
     )
     async def fill(request: Request) -> Response:
         asked = await read_json(request, FillBody)
-        filled = await service.fill(FillRequest(asked.texts, CANDIDATES, None, service.timeout_s(request)))
+        filled = await service.fill(service.asked(request, asked.texts, CANDIDATES, None))
         pairs = [
             [(candidate.word.text, round(candidate.score, 4)) for candidate in candidates]
             for text in filled

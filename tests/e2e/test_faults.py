@@ -6,6 +6,7 @@ The faults of `make drill`, and those of Redis that a supervisor cannot cause. R
 import asyncio
 import itertools
 import json
+import re
 import signal
 import time
 from collections.abc import Iterator
@@ -197,6 +198,41 @@ def test_b04_abandoned_requests_leave_nothing_behind(bert: Path, own_server: Red
         apart.assert_recovers()
         assert apart.stack.http.get("/info").json()["in_flight"] == 0
         assert front_end.memory_info().rss - before_bytes < 20 << 20
+
+
+def test_h12_callers_that_hang_up(bert: Path, own_server: RedisServer) -> None:
+    """A thousand connections that close after 20 ms: what is still queued is dropped, nothing leaks, others are served."""
+    with Apart(bert, own_server) as apart, redis.Redis.from_url(own_server.url) as client:
+        (worker,) = apart.stack.processes("worker")
+        worker.send_signal(signal.SIGSTOP)
+        body = json.dumps(BODY).encode()
+
+        async def hang_up_all() -> None:
+            await asyncio.gather(*(_hang_up(apart.stack.port, body, after_s=0.02) for _ in range(1000)))
+
+        asyncio.run(hang_up_all())
+        wait_until(lambda: apart.stack.http.get("/info").json()["in_flight"] == 0, within_s=5.0)
+        pending = client.xpending(apart.keys.requests, GROUP)["pending"]  # the frozen worker had these in its hands
+        wait_until(lambda: client.xlen(apart.keys.requests) <= pending)
+        worker.send_signal(signal.SIGCONT)
+        apart.assert_recovers()
+        wait_until(lambda: client.xlen(apart.keys.requests) == 0)
+        withdrawn = re.search(r"^fillmask_withdrawn_total (\d+)", apart.stack.http.get("/metrics").text, re.MULTILINE)
+        assert withdrawn
+        assert int(withdrawn[1]) > 500
+
+
+@pytest.mark.parametrize(
+    ("fault", "options"), [(94, ("--stall-s", "0.5")), (95, ())], ids=["the device hangs", "the device is lost"]
+)
+def test_b08_a_worker_ends_with_its_device(bert: Path, fault: int, options: tuple[str, ...]) -> None:
+    """Three workers lose their device to the same request; it is given up, and the fourth serves on."""
+    with Stack(bert, *DRILL, *options) as stack:
+        (before,) = stack.processes("worker")
+        failed = stack.post(OURS, BODY | {"top_k": fault}, **{"x-request-timeout-ms": "30000"})
+        assert (failed.status_code, failed.json()["details"]["reason"]) == (500, "poison")
+        wait_until(lambda: stack.post(OURS, BODY).status_code == 200)
+        assert before not in stack.processes("worker")
 
 
 @pytest.mark.parametrize("part", ["front-end", "worker", "everything"])

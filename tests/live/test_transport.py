@@ -74,7 +74,7 @@ def swept(transport: WorkerTransport, max_deliveries: int = 3) -> Delivery:
 
 async def test_a_request_travels_there_and_back(front: FrontEndTransport, worker: WorkerTransport, keys: Any) -> None:
     outcome = await front.put([request(1), request(2)])
-    assert (outcome.accepted, outcome.backlog) == (2, 2)
+    assert (len(outcome.entry_ids), outcome.backlog) == (2, 2)
     deliveries = worker.take(10, 0)
     assert [delivery.request._replace(remaining_ms=5000) for delivery in deliveries] == [request(1), request(2)]
     now = time.monotonic()
@@ -87,10 +87,10 @@ async def test_a_request_travels_there_and_back(front: FrontEndTransport, worker
 
 
 async def test_the_cap_is_exact_and_drops_nothing(front: FrontEndTransport, worker: WorkerTransport) -> None:
-    assert (await front.put([request(n) for n in range(8)])).accepted == 8
+    assert len((await front.put([request(n) for n in range(8)])).entry_ids) == 8
     outcome = await front.put([request(n) for n in range(8, 13)])
-    assert (outcome.accepted, outcome.backlog) == (2, CAP)
-    assert (await front.put([request(99)])).accepted == 0
+    assert (len(outcome.entry_ids), outcome.backlog) == (2, CAP)
+    assert (await front.put([request(99)])).entry_ids == []
     assert [int.from_bytes(d.request.request_id, "big") for d in worker.take(99, 0)] == list(range(CAP))
 
 
@@ -145,7 +145,7 @@ async def test_a_server_that_takes_no_writes_refuses_every_put(
             await front.put(requests)
     finally:
         keys.replicaof("no", "one")
-    assert (await front.put(requests)).accepted == len(requests)
+    assert len((await front.put(requests)).entry_ids) == len(requests)
 
 
 async def test_a_silent_workers_requests_are_taken_over_one_by_one(
@@ -286,3 +286,12 @@ async def test_two_hundred_restarts_leave_nothing_behind(
     assert swept(worker).entry_id == delivery.entry_id
     worker.tidy(idle_ms=0)
     assert [consumer["name"] for consumer in keys.xinfo_consumers(KEYS.requests, GROUP)] == [b"worker"]
+
+
+async def test_what_is_withdrawn_is_never_taken(front: FrontEndTransport, worker: WorkerTransport, keys: Any) -> None:
+    outcome = await front.put([request(1), request(2)])
+    await front.withdraw(outcome.entry_ids[:1])
+    assert [delivery.request.request_id for delivery in worker.take(10, 0)] == [request(2).request_id]
+    await front.withdraw(outcome.entry_ids[1:])
+    assert worker.sweep(0, 3) is None, "a request that its worker had is not taken over either"
+    assert keys.xpending(KEYS.requests, GROUP)["pending"] == 0

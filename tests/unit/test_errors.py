@@ -24,7 +24,8 @@ def make(kind: type[errors.FillmaskError]) -> errors.FillmaskError:
 @pytest.mark.parametrize("kind", ALL)
 def test_the_table_is_total(kind: type[errors.FillmaskError]) -> None:
     status = status_of(make(kind))
-    assert 400 <= status < 500 if issubclass(kind, errors.RequestRefused) else status >= 500
+    callers_doing = issubclass(kind, errors.RequestRefused | errors.CallerGone)
+    assert 400 <= status < 500 if callers_doing else status >= 500
 
 
 def test_codes_are_unique() -> None:
