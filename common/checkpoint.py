@@ -36,6 +36,8 @@ class Checkpoint:
     mask_token_id: int
     pad_token_id: int
     unknown_token_id: int | None
+    start_token_id: int | None
+    end_token_id: int | None
     special_token_ids: frozenset[int]
     lower_case: bool
     vocabulary_size: int
@@ -79,6 +81,8 @@ def open_checkpoint(name: str, revision: str = "main") -> Checkpoint:
         mask_token_id=mask_token_id,
         pad_token_id=pad if pad is not None else config.get("pad_token_id") or 0,
         unknown_token_id=tokens.id_of(tokens.name_of("unk_token")),
+        start_token_id=tokens.id_of(tokens.name_of("cls_token") or tokens.name_of("bos_token")),
+        end_token_id=tokens.id_of(tokens.name_of("sep_token") or tokens.name_of("eos_token")),
         special_token_ids=tokens.special_ids,
         lower_case=bool(tokens.config.get("do_lower_case", False)),
         vocabulary_size=int(config["vocab_size"]),

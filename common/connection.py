@@ -2,20 +2,26 @@
 
 redis-py's own defaults do not fit blocking reads: a 5 s socket time-out cuts BLOCK short, and ten silent retries turn a dead
 server into a minute of hanging. So: a read that blocks at most BLOCK_MS, a socket time-out well above it, no retries inside
-the client, and one jittered loop of our own around each long-lived task.
+the client, and one jittered loop of our own around each long-lived task. With Sentinel or Cluster a connection goes to whoever is
+the primary at that moment (common/topology.py), and is given up as soon as it finds itself elsewhere: the next try asks again.
 """
 
+import asyncio
 import random
 from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import redis
 import redis.asyncio
+from redis.asyncio import connection as asynchronous
 from redis.asyncio.retry import Retry as AsyncRetry
 from redis.backoff import NoBackoff
+from redis.connection import Connection, SSLConnection
 from redis.retry import Retry
 
 from common.errors import StartupError
+from common.topology import PrimaryAway, Topology, away, topology_of
 
 BLOCK_MS = 1_000
 """Longest a blocking read stays on the server."""
@@ -34,18 +40,95 @@ TRANSPORT_ERRORS = (redis.RedisError, OSError, TimeoutError)
 """What a call on these clients raises when the server is away, refuses, or answers nonsense."""
 
 
-def connect_async(url: str, name: str) -> redis.asyncio.Redis:
-    """One dedicated connection for a task that awaits its answers one by one."""
+@contextmanager
+def _address() -> Iterator[None]:
+    try:
+        yield
+    except ValueError as error:
+        raise StartupError(f"redis_url is no address of a Redis: {error}") from None
+
+
+@_address()
+def connect_async(url: str, name: str, slot_key: str) -> redis.asyncio.Redis:
+    """One dedicated connection for a task that awaits its answers one by one.
+
+    In a Cluster it is the server of `slot_key`'s slot: any key of the shard will do. Raises StartupError for a wrong url.
+    """
+    topology = topology_of(url, slot_key)
+    options = _options()
+    if topology:
+        options |= {"topology": topology, "connection_class": _AsyncFollowingTls if topology.tls else _AsyncFollowing}
+        url = topology.url
     return redis.asyncio.Redis.from_url(
-        url, client_name=name, single_connection_client=True, retry=AsyncRetry(NoBackoff(), 0), **_options()
+        url, client_name=name, single_connection_client=True, retry=AsyncRetry(NoBackoff(), 0), **options
     )
 
 
-def connect(url: str, name: str, connections: int) -> redis.Redis:
-    """A pool of at most `connections` for the threads of one worker, each of which uses one at a time."""
+@_address()
+def connect(url: str, name: str, connections: int, slot_key: str = "") -> redis.Redis:
+    """A pool of at most `connections` for the threads of one worker, each of which uses one at a time. Else as above."""
+    topology = topology_of(url, slot_key)
+    options = _options()
+    if topology:
+        options |= {"topology": topology, "connection_class": _FollowingTls if topology.tls else _Following}
+        url = topology.url
     return redis.Redis.from_url(
-        url, client_name=name, max_connections=connections, retry=Retry(NoBackoff(), 0), **_options()
+        url, client_name=name, max_connections=connections, retry=Retry(NoBackoff(), 0), **options
     )
+
+
+class _Following(Connection):
+    """Connects to whoever is the primary then, and leaves one that is it no more."""
+
+    def __init__(self, topology: Topology, **options: Any) -> None:
+        super().__init__(**options)
+        self._topology = topology
+
+    def connect(self) -> None:
+        if self._sock is None:
+            self.host, self.port = self._topology.primary()
+        super().connect()
+
+    def read_response(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return super().read_response(*arguments, **options)
+        except redis.ResponseError as error:
+            primary_away = away(error)
+            if primary_away is None:
+                raise
+            self.disconnect()
+            raise primary_away from error
+
+
+class _FollowingTls(_Following, SSLConnection):
+    pass
+
+
+class _AsyncFollowing(asynchronous.Connection):
+    """The same for asyncio. A thread asks: that is rare, bounded, and saves a second copy of all the questions."""
+
+    def __init__(self, topology: Topology, **options: Any) -> None:
+        super().__init__(**options)
+        self._topology = topology
+
+    async def connect(self) -> None:
+        if not self.is_connected:
+            self.host, self.port = await asyncio.to_thread(self._topology.primary)
+        await super().connect()
+
+    async def read_response(self, *arguments: Any, **options: Any) -> Any:
+        try:
+            return await super().read_response(*arguments, **options)
+        except redis.ResponseError as error:
+            primary_away = away(error)
+            if primary_away is None:
+                raise
+            await self.disconnect(nowait=True)
+            raise primary_away from error
+
+
+class _AsyncFollowingTls(_AsyncFollowing, asynchronous.SSLConnection):
+    pass
 
 
 def _options() -> dict[str, Any]:
@@ -66,23 +149,27 @@ def backoff_s(first_s: float = 0.05, most_s: float = 1.0) -> Iterator[float]:
         wait_s = min(2 * wait_s, most_s)
 
 
+_REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
+    (redis.AuthenticationError, "Redis refuses the password or user of redis_url"),
+    (redis.exceptions.BusyLoadingError, "Redis is still loading its data"),
+    (redis.exceptions.ReadOnlyError, "Redis is a read-only replica"),
+    (redis.exceptions.OutOfMemoryError, "Redis is out of memory"),
+    (redis.exceptions.MovedError, "Redis is a cluster: redis_url must begin with redis+cluster://"),
+    ((redis.TimeoutError, TimeoutError), "Redis does not answer"),
+    ((redis.ConnectionError, OSError), "Redis cannot be reached"),
+)
+"""The first that fits; the special ones are kinds of the general ones."""
+
+
 def explain(error: BaseException) -> str:
     """One short sentence for a log line or a readiness reason."""
-    match error:
-        case redis.AuthenticationError():
-            return "Redis refuses the password or user of redis_url"
-        case redis.exceptions.BusyLoadingError():
-            return "Redis is still loading its data"
-        case redis.exceptions.ReadOnlyError():
-            return "Redis is a read-only replica"
-        case redis.exceptions.OutOfMemoryError():
-            return "Redis is out of memory"
-        case redis.TimeoutError() | TimeoutError():
-            return "Redis does not answer"
-        case redis.ConnectionError() | OSError():
-            return "Redis cannot be reached"
-        case redis.ResponseError():
-            return f"Redis refuses: {str(error).split(' ', 1)[0]}"
+    if isinstance(error, PrimaryAway):
+        return str(error)
+    for kind, reason in _REASONS:
+        if isinstance(error, kind):
+            return reason
+    if isinstance(error, redis.ResponseError):
+        return f"Redis refuses: {str(error).split(' ', 1)[0]}"
     return f"Redis fails: {type(error).__name__}"
 
 

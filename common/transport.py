@@ -76,9 +76,9 @@ class FrontEndTransport:
         self._keys = keys
         self._replies = keys.replies(front_end)
         self._max_backlog = max_backlog
-        self._commands = connect_async(url, f"fillmask-front-end-{front_end}")
-        self._blocking = connect_async(url, f"fillmask-replies-{front_end}")
-        self._looking = connect_async(url, f"fillmask-watch-{front_end}")
+        self._commands = connect_async(url, f"fillmask-front-end-{front_end}", keys.prefix)
+        self._blocking = connect_async(url, f"fillmask-replies-{front_end}", keys.prefix)
+        self._looking = connect_async(url, f"fillmask-watch-{front_end}", keys.prefix)
         self._put = self._commands.register_script(PUT)
 
     async def check(self) -> list[str]:
@@ -131,7 +131,7 @@ class WorkerTransport:
     def __init__(self, url: str, keys: Keys, worker: str) -> None:
         self.worker = worker
         self._keys = keys
-        self._redis = connect(url, f"fillmask-worker-{worker}", connections=4)
+        self._redis = connect(url, f"fillmask-worker-{worker}", connections=4, slot_key=keys.prefix)
         self._redis.set_response_callback("XREADGROUP", lambda answer, **_: answer)
         self._redis.set_response_callback("XCLAIM", lambda answer, **_: answer)
         self._server_clock_s = 0.0  # what to add to the server's time to get this machine's monotonic clock

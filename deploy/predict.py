@@ -47,8 +47,7 @@ def predict(settings: PredictSettings) -> list[Row]:
     )
     engine = make_engine(settings, checkpoint)
     engine.load()
-    limits = ModelLimits(checkpoint.vocabulary_size, checkpoint.max_tokens, checkpoint.pad_token_id)
-    (reply,) = scatter(engine.predict(collate([request], limits)), [request], Timings([0.0], 0.0))
+    (reply,) = scatter(engine.predict(collate([request], ModelLimits.of(checkpoint))), [request], Timings([0.0], 0.0))
     engine.close()
     if not isinstance(reply, PredictResult):
         raise StartupError(reply.message)

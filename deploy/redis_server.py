@@ -154,14 +154,13 @@ def check_reachable(url: str) -> list[str]:
     try:
         with connect(url, "fillmask-check", connections=1) as client:
             return check_server(client.info())
-    except ValueError as error:
-        raise StartupError(f"redis_url is no address of a Redis: {error}") from None
     except TRANSPORT_ERRORS as error:
         raise StartupError(f"{explain(error)} ({_without_password(url)})") from None
 
 
 def _without_password(url: str) -> str:
-    return re.sub(r"//[^@/]*@", "//***@", url)
+    """Nor the options after it, where redis-py takes one, too."""
+    return re.sub(r"//.*@", "//***@", url.partition("?")[0])
 
 
 def free_port() -> int:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from common.checkpoint import Checkpoint
 from common.messages import (
     Float32,
     Int32,
@@ -27,6 +28,10 @@ class ModelLimits:
     vocabulary_size: int
     max_tokens: int
     pad_token_id: int
+
+    @classmethod
+    def of(cls, checkpoint: Checkpoint) -> "ModelLimits":
+        return cls(checkpoint.vocabulary_size, checkpoint.max_tokens, checkpoint.pad_token_id)
 
 
 @dataclass(frozen=True, slots=True)

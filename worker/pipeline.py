@@ -81,8 +81,10 @@ class Pipeline:
             self._patiently(self._transport.hand_back, [delivery.entry_id for delivery in waiting])
         self._prepared.put(None)
 
-    def infer(self) -> None:
+    def infer(self, check: Callable[[], None]) -> None:
+        """`check` runs when the engine is loaded; what it raises ends the worker before it was ready."""
         self._engine.load()
+        check()
         self._warm_up()
         self._health.state = "ready"
         metrics.READY.set(1)

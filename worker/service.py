@@ -5,6 +5,7 @@ import queue
 import signal
 import threading
 from collections.abc import Callable, Mapping
+from functools import partial
 
 from common.checkpoint import Checkpoint, open_checkpoint
 from common.connection import TRANSPORT_ERRORS, backoff_s, explain
@@ -19,6 +20,7 @@ from worker.health import Health
 from worker.housekeeping import Housekeeping
 from worker.padding import ModelLimits
 from worker.pipeline import Pipeline
+from worker.probe import check_head
 from worker.settings import WorkerSettings
 
 log = logging.getLogger("fillmask.worker")
@@ -46,8 +48,7 @@ def run(settings: WorkerSettings) -> None:
     transport = WorkerTransport(settings.redis_url, Keys(checkpoint.fingerprint, settings.shard), settings.name)
     engine = make_engine(settings, checkpoint)
     health = Health(settings.name, engine.name)
-    limits = ModelLimits(checkpoint.vocabulary_size, checkpoint.max_tokens, checkpoint.pad_token_id)
-    pipeline = Pipeline(transport, engine, health, policy, limits)
+    pipeline = Pipeline(transport, engine, health, policy, ModelLimits.of(checkpoint))
     stopping, ended = threading.Event(), threading.Event()
 
     def stop(*_: object) -> None:
@@ -59,11 +60,12 @@ def run(settings: WorkerSettings) -> None:
     if settings.metrics_port:
         metrics.serve(settings.metrics_host, settings.metrics_port)
     _join(transport, stopping)
+    check = partial(_check, engine, checkpoint, settings)
     housekeeping = Housekeeping(transport, health, pipeline.held, settings)
     stages = {
         "housekeeping": lambda: housekeeping.run(ended, pipeline.take_over),
         "fetch": pipeline.fetch,
-        "infer": pipeline.infer,
+        "infer": lambda: pipeline.infer(check),
         "reply": pipeline.reply,
     }
     try:
@@ -71,6 +73,12 @@ def run(settings: WorkerSettings) -> None:
     finally:
         ended.set()
         _leave(transport)
+
+
+def _check(engine: Engine, checkpoint: Checkpoint, settings: WorkerSettings) -> None:
+    """Of engines that run a model, unless the user knows better."""
+    if settings.engine not in ("echo", "drill") and not settings.allow_untrained_head:
+        check_head(engine, checkpoint)
 
 
 def _policy(settings: WorkerSettings, checkpoint: Checkpoint) -> BatchPolicy:

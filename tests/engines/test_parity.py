@@ -52,8 +52,8 @@ def fill(engine: Engine, checkpoint: Checkpoint, encoded: list[EncodedText], top
         PredictRequest(bytes(16), "f", 0, pack_integers(text.token_ids), pack_integers(text.mask_positions), top_k)
         for text in encoded
     ]
-    limits = ModelLimits(checkpoint.vocabulary_size, checkpoint.max_tokens, checkpoint.pad_token_id)
-    replies = scatter(engine.predict(collate(requests, limits)), requests, Timings([0.0] * len(requests), 0.0))
+    batch = collate(requests, ModelLimits.of(checkpoint))
+    replies = scatter(engine.predict(batch), requests, Timings([0.0] * len(requests), 0.0))
     filled = []
     for reply in replies:
         assert isinstance(reply, PredictResult)
