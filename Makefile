@@ -13,7 +13,7 @@ TORCH ?= torch==2.13.0
 UP = $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') $(if $(MODEL),--model '$(MODEL)') \
 	$(if $(API),--api '$(API)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
 
-.PHONY: help up test lint bench-pipe drill clean
+.PHONY: help up test lint bench-pipe drill soak clean
 
 help:
 	@echo 'make up          run it here: Redis, a front-end, a worker; PORT= MODEL= API= WORKERS= ENGINE= HOST= ARGS='
@@ -21,6 +21,7 @@ help:
 	@echo 'make lint        lint and types only'
 	@echo 'make bench-pipe  measure the pipe between front-end and worker'
 	@echo 'make drill       break things under load and count what became of every request'
+	@echo 'make soak        MINUTES=n of texts of random length; does anything grow?'
 	@echo 'make clean       remove .venv and what tools leave behind'
 
 up: $(VENV)/.installed
@@ -35,6 +36,9 @@ lint: $(VENV)/.installed-dev
 
 bench-pipe: $(VENV)/.installed-dev
 	@exec $(VENV)/bin/python -m loadtest.bench_pipe $(ARGS)
+
+soak: $(VENV)/.installed-dev
+	@exec $(VENV)/bin/python -m loadtest.soak $(if $(MINUTES),--minutes '$(MINUTES)') $(ARGS)
 
 drill: $(VENV)/.installed-dev
 	@exec $(VENV)/bin/python -m loadtest.drill $(ARGS)

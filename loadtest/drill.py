@@ -24,8 +24,6 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 
-import redis
-
 from loadtest.closed_loop import Load, Outcome, closed_loop
 from loadtest.stack import Stack, answers, wait_for
 
@@ -95,15 +93,6 @@ class Drill:
             os.kill(pid, number)
         return pids
 
-    def redis(self) -> "redis.Redis":
-        (server,) = self.stack.parts()["Redis"]
-        words = server.cmdline()
-        port = next(
-            connection.laddr.port for connection in server.net_connections("tcp") if connection.status == "LISTEN"
-        )
-        assert words  # noqa: S101 a process that listens has a command line
-        return redis.Redis(port=port)
-
     def _late_replies(self) -> int:
         connection = HTTPConnection("127.0.0.1", self.stack.port, timeout=5)
         connection.request("GET", "/metrics")
@@ -143,13 +132,13 @@ def kill_redis(drill: Drill) -> str:
 
 
 def flush(drill: Drill) -> str:
-    with drill.redis() as client:
+    with drill.stack.redis() as client:
         client.flushall()
     return "FLUSHALL"
 
 
 def kill_connections(drill: Drill) -> str:
-    with drill.redis() as client:
+    with drill.stack.redis() as client:
         client.execute_command("CLIENT", "KILL", "TYPE", "normal")
     return "CLIENT KILL TYPE normal"
 

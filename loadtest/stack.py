@@ -7,6 +7,7 @@ from collections.abc import Callable
 from http.client import HTTPConnection
 
 import psutil
+import redis
 
 READY_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 40.0
@@ -48,6 +49,11 @@ class Stack:
             words = child.cmdline()
             parts["front-end" if "api" in words else "worker" if "worker" in words else "Redis"].append(child)
         return parts
+
+    def redis(self) -> redis.Redis:
+        """A client of the server that the stack brought."""
+        (server,) = self.parts()["Redis"]
+        return redis.Redis(port=next(c.laddr.port for c in server.net_connections("tcp") if c.status == "LISTEN"))
 
 
 def answers(port: int, path: str, body: str | bytes | None = None) -> bool:
