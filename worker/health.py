@@ -18,6 +18,7 @@ class Health:
         self.state = "loading"
         self.reason = ""
         self.device_busy_since_s = 0.0
+        self.last_batch_s = 0.001
         self._requests = 0.0
         self._busy_s = 0.0
 
@@ -28,6 +29,7 @@ class Health:
         """Notes the pace of the batch that began last; returns how long it took, in seconds."""
         took_s = time.monotonic() - self.device_busy_since_s
         self.device_busy_since_s = 0.0
+        self.last_batch_s = took_s
         self._requests = self._requests * _MEMORY + requests
         self._busy_s = self._busy_s * _MEMORY + took_s
         return took_s

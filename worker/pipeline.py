@@ -13,6 +13,7 @@ import queue
 import threading
 import time
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from typing import NamedTuple, ParamSpec, TypeVar
 
 from redis.exceptions import ResponseError
@@ -37,6 +38,9 @@ T = TypeVar("T")
 _WARM_UP_TOKENS = 16
 """A sentence; the shape for which engines are compared throughout."""
 
+_LOOKS_A_BATCH = 4
+"""How often a busy worker looks for more while a batch runs."""
+
 _LOOK_AHEAD = 2
 """How many batches' worth of requests are looked at, to put like lengths together."""
 
@@ -58,6 +62,8 @@ class Pipeline:
         self._health = health
         self._policy = policy
         self._limits = limits
+        self._loaded = threading.Event()
+        self._idle = threading.Event()
         self._stopping = threading.Event()
         self._slot = threading.Semaphore(1)  # free: fetch may prepare the next batch
         self._prepared: queue.SimpleQueue[Prepared | None] = queue.SimpleQueue()
@@ -87,14 +93,24 @@ class Pipeline:
         check()
         self._warm_up()
         self._health.state = "ready"
+        self._loaded.set()
         metrics.READY.set(1)
         log.info("ready: engine %s", self._engine.name)
-        while (prepared := self._prepared.get()) is not None:
+        while (prepared := self._next_prepared()) is not None:
             self._slot.release()
             for outcome in self._compute(prepared):
                 self._outcomes.put(outcome)
         self._engine.close()
         self._outcomes.put(None)
+
+    def _next_prepared(self) -> Prepared | None:
+        """The next batch, at once if it is prepared already; else the device idles, and says so."""
+        with suppress(queue.Empty):
+            return self._prepared.get_nowait()
+        self._idle.set()
+        prepared = self._prepared.get()
+        self._idle.clear()
+        return prepared
 
     def _warm_up(self) -> None:
         """Pays what the first request would pay, and learns the pace that admission needs to know from the start."""
@@ -115,7 +131,7 @@ class Pipeline:
     def _free_slot(self) -> bool:
         """Waits until a batch may be prepared; False when there shall be none any more."""
         while not self._stopping.is_set():
-            if self._health.state != "loading" and self._slot.acquire(timeout=0.1):
+            if self._loaded.wait(0.1) and self._slot.acquire(timeout=0.1):
                 return True
         return False
 
@@ -132,18 +148,29 @@ class Pipeline:
         return choice.leftover
 
     def _take(self, waiting: list[Delivery]) -> list[Delivery]:
-        """What waited and what has come; blocks only if nothing waits, or for company while max_wait_s lasts."""
-        most = _LOOK_AHEAD * self._policy.max_batch_requests
-        block_ms = 0 if waiting else BLOCK_MS
-        until_s = 0.0
-        while True:
-            taken = self._patiently(self._transport.take, most - len(waiting), block_ms) or []
-            self.held.add(taken)
-            waiting = [*waiting, *taken]
-            until_s = until_s or time.monotonic() + self._policy.max_wait_s
-            block_ms = int((until_s - time.monotonic()) * 1000)
-            if not waiting or block_ms <= 0 or len(waiting) >= self._policy.max_batch_requests:
-                return waiting
+        """What waited here and what has come since.
+
+        Only an idle worker waits in Redis. A busy one looks now and then for what no idle sibling wanted, so that two workers
+        share what there is, and one batch is prepared all the same whenever requests pile up.
+        """
+        if waiting or not self._idle.is_set():
+            taken = self._take_at_most(_LOOK_AHEAD * self._policy.max_batch_requests - len(waiting), 0)
+            if not waiting and not taken:
+                self._idle.wait(self._health.last_batch_s / _LOOKS_A_BATCH)
+            return [*waiting, *taken]
+        taken = self._take_at_most(self._policy.max_batch_requests, BLOCK_MS)
+        until_s = time.monotonic() + self._policy.max_wait_s
+        while taken and (room := self._policy.max_batch_requests - len(taken)):
+            left_ms = int((until_s - time.monotonic()) * 1000)
+            if left_ms <= 0:
+                break
+            taken += self._take_at_most(room, left_ms)
+        return taken
+
+    def _take_at_most(self, count: int, block_ms: int) -> list[Delivery]:
+        taken = self._patiently(self._transport.take, count, block_ms) or []
+        self.held.add(taken)
+        return taken
 
     def _prepare(self, deliveries: Sequence[Delivery]) -> Prepared:
         try:
