@@ -51,9 +51,8 @@ def main() -> int:
                 trouble.append("requests failed")
         for part, size in sizes[2].items():
             growth = size / sizes[1][part]
-            print(
-                f"{part:14} {sizes[0][part] >> 20:6} {sizes[1][part] >> 20:6} {size >> 20:6} MiB   x {growth:.3f} in the last third"
-            )
+            mib = "".join(f"{sizes_then[part] >> 20:7}" for sizes_then in sizes)
+            print(f"{part:14}{mib} MiB   x {growth:.3f} in the last third")
             if growth > MOST_GROWTH:
                 trouble.append(f"{part} grew")
         trouble += _left_behind(stack)
