@@ -9,7 +9,6 @@ child process: `python -m worker.export FOLDER DESTINATION`. It quantises nothin
     logits                     float32[masks, vocabulary]
 """
 
-import inspect
 import json
 import os
 import sys
@@ -22,13 +21,14 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from common.checkpoint import Checkpoint, fetch, open_checkpoint
+from common.checkpoint import Checkpoint, open_checkpoint
 from common.errors import StartupError
 from worker.cores import usable_cores
 from worker.export_check import Deviation, Feed, Logits, compare
+from worker.masked_head import MaskedHead
 
 if TYPE_CHECKING:
-    from torch import Tensor, nn
+    pass
 
 GRAPH_VERSION = 1
 """Part of the cache's key: raise it when this file writes another graph."""
@@ -36,8 +36,6 @@ GRAPH_VERSION = 1
 EMBEDDED_BYTES = 1_500_000_000
 """Larger weights lie beside the graph in model.onnx.data: a protobuf ends at 2 GB."""
 
-_SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
-_PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin")
 REFUSED = 3
 """The child's exit code when it ends with a StartupError, whose line is then the last of its standard output."""
 
@@ -56,16 +54,6 @@ class ExportReport:
     deviations: list[Deviation]
 
 
-def fetch_weights(checkpoint: Checkpoint) -> list[Path]:
-    """The files with the weights: .safetensors if there are any, else .bin. Raises StartupError if there are neither."""
-    for patterns in (_SAFETENSORS, _PICKLED):
-        folder = fetch(checkpoint.name, checkpoint.revision, patterns)
-        found = sorted(file for pattern in patterns for file in folder.glob(pattern))
-        if any(file.suffix != ".json" for file in found):
-            return found
-    raise StartupError(f"{checkpoint.name} holds no weights: neither model.safetensors nor pytorch_model.bin")
-
-
 def export_onnx(checkpoint: Checkpoint, destination: Path) -> ExportReport:
     """Writes model.onnx (with model.onnx.data if large) and export.json into the folder `destination`.
 
@@ -74,7 +62,8 @@ def export_onnx(checkpoint: Checkpoint, destination: Path) -> ExportReport:
     """
     torch, transformers = _libraries()
     started = time.monotonic()
-    model = MaskedHead.load(checkpoint)
+    # Eager attention is plain MatMul-Softmax-MatMul, which ONNX Runtime fuses best.
+    model = MaskedHead.load(checkpoint, attention="eager")
     destination.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=destination) as name:
         temporary = Path(name)
@@ -94,72 +83,6 @@ def export_onnx(checkpoint: Checkpoint, destination: Path) -> ExportReport:
         for file in sorted(temporary.iterdir(), key=lambda file: file.name == "model.onnx"):
             os.replace(file, destination / file.name)
     return report
-
-
-class MaskedHead:
-    """A transformers model whose hidden states are cut down to the mask positions before its head sees them.
-
-    A hook on the encoder replaces [batch, length, hidden] by [1, masks, hidden]; a masked-LM head works on each position
-    by itself, so what is left of forward() applies it to the masks alone. That holds for any architecture.
-    """
-
-    def __init__(self, model: "nn.Module", takes_segments: bool) -> None:
-        self.model = model
-        self.takes_segments = takes_segments
-        self._positions: tuple[Tensor, Tensor] | None = None
-        encoder: nn.Module = model.base_model  # type: ignore[assignment]
-        encoder.register_forward_hook(self._cut)
-
-    @classmethod
-    def load(cls, checkpoint: Checkpoint) -> "MaskedHead":
-        from transformers import AutoModelForMaskedLM
-
-        weights = fetch_weights(checkpoint)
-        try:
-            model, info = AutoModelForMaskedLM.from_pretrained(
-                weights[0].parent,
-                output_loading_info=True,
-                trust_remote_code=False,
-                use_safetensors=any(file.suffix == ".safetensors" for file in weights),
-                attn_implementation="eager",  # its graph is plain MatMul-Softmax-MatMul, which ONNX Runtime fuses best
-                dtype="float32",
-            )
-        except Exception as error:  # a foreign library's edge: whatever it says, it is about this model's files
-            raise StartupError(f"{checkpoint.name} cannot be loaded: {_first_line(error)}") from error
-        _refuse_missing(info["missing_keys"], checkpoint)
-        segments = getattr(model.config, "type_vocab_size", 0) or 0
-        named = "token_type_ids" in inspect.signature(model.forward).parameters
-        return cls(model.eval(), named and segments > 1)
-
-    def _cut(self, _module: "nn.Module", _inputs: object, output: Any) -> Any:
-        if self._positions is not None:
-            output["last_hidden_state"] = output[0][self._positions].unsqueeze(0)
-        return output
-
-    def at_masks(self, inputs: "dict[str, Tensor]", mask_rows: "Tensor", mask_columns: "Tensor") -> "Tensor":
-        """float32[masks, vocabulary]"""
-        self._positions = (mask_rows, mask_columns)
-        try:
-            logits: Tensor = self.model(**inputs).logits
-        finally:
-            self._positions = None
-        return logits.squeeze(0)
-
-    def reference(self, token_ids: list[int]) -> Any:
-        """float32[length, vocabulary] of one row without padding, from the model as it came."""
-        import torch
-
-        with torch.inference_mode():
-            row = torch.tensor([token_ids])
-            return self.model(input_ids=row, attention_mask=torch.ones_like(row)).logits[0].numpy()
-
-
-def _refuse_missing(missing: Any, checkpoint: Checkpoint) -> None:
-    """transformers has already taken tied tensors and computed buffers off this list; what is left would be random."""
-    lost = sorted(name for name in missing if not name.endswith("position_ids"))
-    if lost:
-        shown = ", ".join(lost[:8]) + (f" and {len(lost) - 8} more" if len(lost) > 8 else "")
-        raise StartupError(f"{checkpoint.name} lacks trained weights of its masked-LM head: {shown}")
 
 
 def _write_graph(model: MaskedHead, path: Path) -> None:
@@ -225,11 +148,6 @@ def _libraries() -> tuple[Any, Any]:
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()
     return torch, transformers
-
-
-def _first_line(error: Exception) -> str:
-    lines = str(error).strip().splitlines() or [""]
-    return f"{type(error).__name__}: {lines[0][:300]}"
 
 
 def main(arguments: list[str]) -> int:

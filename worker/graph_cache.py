@@ -16,7 +16,8 @@ from filelock import FileLock
 from common.checkpoint import Checkpoint
 from common.errors import StartupError
 from worker.cores import usable_cores
-from worker.export import GRAPH_VERSION, REFUSED, fetch_weights
+from worker.export import GRAPH_VERSION, REFUSED
+from worker.masked_head import fetch_weights
 
 log = logging.getLogger("fillmask.worker")
 

@@ -36,9 +36,15 @@ def make_engine(settings: WorkerSettings, checkpoint: Checkpoint) -> Engine:
         from worker.engines.drill import DrillEngine
 
         return DrillEngine(checkpoint.vocabulary_size, settings.drill_batch_ms, settings.drill_token_us)
+    threads = settings.threads or usable_cores()
+    if settings.engine in ("cuda", "torch"):
+        from worker.engines.cuda import TorchEngine
+
+        device, dtype = ("cuda", settings.cuda_dtype) if settings.engine == "cuda" else ("cpu", "float32")
+        return TorchEngine(checkpoint, device, dtype, threads)
     from worker.engines.onnx import OnnxEngine
 
-    return OnnxEngine(checkpoint, settings.threads or usable_cores(), settings.cache_dir.expanduser())
+    return OnnxEngine(checkpoint, threads, settings.cache_dir.expanduser())
 
 
 def run(settings: WorkerSettings) -> None:

@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from common.settings import CommonSettings
 
-EngineName = Literal["auto", "onnx", "echo", "drill"]
+EngineName = Literal["auto", "onnx", "cuda", "torch", "echo", "drill"]
 
 
 def _some_name() -> str:
@@ -18,9 +18,12 @@ def _some_name() -> str:
 
 class WorkerSettings(CommonSettings):
     engine: EngineName = Field(
-        "auto", description="onnx (CPU); without a model: echo (the bare pipe) and drill (a simulated device, faults)"
+        "auto",
+        description="onnx (CPU), cuda (torch on a GPU), torch (on the CPU); without a model: echo (the bare pipe), "
+        "drill (a simulated device, faults)",
     )
     name: str = Field(default_factory=_some_name, description="this worker's name in Redis and in logs")
+    cuda_dtype: Literal["float16", "bfloat16", "float32"] = Field("float16", description="cuda engine: its precision")
     threads: int = Field(0, ge=0, description="compute threads; 0: this worker's share of the cores it may use")
     max_batch_requests: int = Field(64, ge=1, description="most requests in one batch")
     max_padded_tokens: int = Field(8192, ge=8, description="most tokens, padding included, in one batch")

@@ -20,9 +20,10 @@ from common.checkpoint import Checkpoint, open_checkpoint
 from common.errors import StartupError
 from worker import export, graph_cache
 from worker.engines.onnx import OnnxEngine
-from worker.export import MaskedHead, export_onnx, fetch_weights
+from worker.export import export_onnx
 from worker.export_check import Feed, Logits, compare
 from worker.graph_cache import cached_onnx
+from worker.masked_head import MaskedHead, fetch_weights
 
 ROOT = Path(__file__).resolve().parents[2]
 
