@@ -205,9 +205,8 @@ def welcome(service: Service) -> str:
     body = f'{{"texts": ["床前明月光，疑是地{service.checkpoint.mask_token}霜。"]}}'
     proxied = {"http_proxy", "all_proxy", "ALL_PROXY"} & os.environ.keys()  # curl would ask the proxy for this machine
     proxy = "--noproxy '*' " if proxied else ""
-    model = service.checkpoint.name
     lines = [
-        f"fillmask serves {Path(model).name if Path(model).is_dir() else model} at {address}",
+        f"fillmask serves {service.checkpoint.title} at {address}",
         f"Documentation: {address}/docs",
         *([f"Redis: {service.redis.binary.kind} at {service.redis.url}"] if service.redis else []),
         "Try it:",

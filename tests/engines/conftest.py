@@ -8,8 +8,8 @@ from checkpoints import ARCHITECTURES, build_checkpoint
 
 from common.checkpoint import Checkpoint, open_checkpoint
 from worker.engines.base import Engine
-from worker.engines.onnx import OnnxEngine
 from worker.engines.cuda import TorchEngine
+from worker.engines.onnx import OnnxEngine
 from worker.export import export_onnx
 
 ENGINES: dict[str, Callable[[Checkpoint], Engine]] = {
