@@ -1,5 +1,6 @@
 """The whole service as a user starts it: `fillmask up`, real processes, on a free port."""
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -38,7 +39,9 @@ class Stack(loadtest.stack.Stack):
 
 
 @contextmanager
-def front_end(model: Path, redis_url: str, *options: str) -> Iterator[httpx.Client]:
+def front_end(
+    model: Path, redis_url: str, *options: str, log: Path = Path(os.devnull)
+) -> Iterator[tuple[httpx.Client, psutil.Process]]:
     """A front-end by itself, `python -m api`, once it answers."""
     port = free_port()
     command = [
@@ -53,11 +56,12 @@ def front_end(model: Path, redis_url: str, *options: str) -> Iterator[httpx.Clie
         str(port),
         *options,
     ]
-    process = subprocess.Popen(command, stderr=subprocess.DEVNULL)
+    with log.open("a") as output:
+        process = subprocess.Popen(command, stderr=output)
     try:
         with httpx.Client(base_url=f"http://127.0.0.1:{port}", timeout=30) as http:
             wait_until(lambda: loadtest.stack.answers(port, "/healthz"))
-            yield http
+            yield http, psutil.Process(process.pid)
     finally:
         process.terminate()
         process.wait(30)

@@ -8,8 +8,11 @@ import itertools
 import json
 import re
 import signal
+import subprocess
+import sys
 import time
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +92,25 @@ class Apart:
         assert refused.headers["retry-after"]
 
 
+@contextmanager
+def apart_from_a_supervisor(
+    bert: Path, server: RedisServer, folder: Path
+) -> Iterator[tuple[httpx.Client, list[psutil.Process], list[Path]]]:
+    """A front-end and a worker as two plain processes: HTTP to the one, both processes, and what each logs."""
+    worker_log, front_end_log = folder / "worker.log", folder / "front-end.log"
+    command = [sys.executable, "-m", "worker", "--model", str(bert), "--redis-url", server.url, "--engine", "drill"]
+    with (
+        worker_log.open("a") as log,
+        front_end(bert, server.url, "--no-access-log", log=front_end_log) as (http, front),
+    ):
+        worker = subprocess.Popen(command, stderr=log)
+        try:
+            yield http, [front, psutil.Process(worker.pid)], [front_end_log, worker_log]
+        finally:
+            worker.terminate()
+            worker.wait(30)
+
+
 @pytest.fixture
 def own_server() -> Iterator[RedisServer]:
     with RedisServer(enable_debug_command="yes") as server:
@@ -106,6 +128,32 @@ def test_r10_redis_dies_and_comes_back_empty(apart: Apart) -> None:
     apart.assert_unready("Redis cannot be reached")
     apart.server.start()
     apart.assert_recovers()
+
+
+def test_r02_a_redis_that_is_away_makes_no_storm_of_log_lines(bert: Path, tmp_path: Path) -> None:
+    """Front-end and worker by themselves, Redis gone for three seconds and back empty: a few lines, no burning core."""
+    with RedisServer() as server, apart_from_a_supervisor(bert, server, tmp_path) as (http, processes, logs):
+        wait_until(lambda: http.get("/readyz").status_code == 200)
+        cpu_s = [sum(process.cpu_times()[:2]) for process in processes]
+        for log in logs:
+            log.write_text("")
+        server.kill()
+        wait_until(lambda: http.get("/readyz").status_code == 503)
+        gone_at = time.monotonic()
+        wait_until(lambda: time.monotonic() > gone_at + 3.0)
+        server.start()
+        wait_until(lambda: http.post(OURS, json=BODY).status_code == 200, within_s=5.0)
+        for process, before_s, log in zip(processes, cpu_s, logs, strict=True):
+            assert len(log.read_text().splitlines()) <= 6, log.read_text()
+            assert sum(process.cpu_times()[:2]) - before_s < 1.5
+
+
+def test_r09_a_crowd_needs_no_more_connections(apart: Apart) -> None:
+    load = Load(apart.stack.port, OURS, itertools.repeat(json.dumps(BODY).encode(), 2000), 1000, 30.0)
+    with redis.Redis.from_url(apart.server.url) as client:
+        outcome = asyncio.run(closed_loop(load, lambda _, status, __: status == 200))
+        assert (outcome.answered, outcome.wrong, outcome.lost) == (2000, 0, 0)
+        assert client.info("clients")["connected_clients"] <= 10
 
 
 def test_r10_a_replica_takes_no_writes(apart: Apart) -> None:
@@ -281,7 +329,7 @@ def test_b15_overload_is_refused_and_what_is_accepted_is_served(bert: Path) -> N
 
 
 def test_a_front_end_alone_says_that_nobody_serves(bert: Path, redis_server: RedisServer) -> None:
-    with front_end(bert, redis_server.url) as http:
+    with front_end(bert, redis_server.url) as (http, _):
         assert http.get("/healthz").status_code == 200
         wait_until(lambda: "no worker serves this model" in http.get("/readyz").text)
         refused = http.post(OURS, json=BODY)

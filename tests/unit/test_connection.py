@@ -1,0 +1,57 @@
+"""common/connection.py: which servers will do, and what its errors are called."""
+
+from typing import Any
+
+import pytest
+import redis
+
+from common.connection import backoff_s, check_server, explain
+from common.errors import StartupError
+
+
+@pytest.mark.parametrize(
+    "info",
+    [
+        {"redis_version": "6.2.14"},
+        {"redis_version": "7.2.4", "valkey_version": "7.0.1"},
+    ],
+    ids=["Redis 6.2", "Valkey 7.0"],
+)
+def test_a_server_that_is_too_old_is_refused(info: dict[str, Any]) -> None:
+    with pytest.raises(StartupError, match=r"needed is Redis >= 7\.0 or Valkey >= 7\.2"):
+        check_server(info)
+
+
+@pytest.mark.parametrize("info", [{"redis_version": "7.0.15"}, {"redis_version": "7.2.4", "valkey_version": "9.1.2"}])
+def test_a_server_that_will_do(info: dict[str, Any]) -> None:
+    assert check_server(info | {"maxmemory_policy": "noeviction"}) == []
+
+
+def test_an_evicting_server_is_warned_of_only_if_it_can_evict() -> None:
+    info = {"redis_version": "7.2.0", "maxmemory_policy": "allkeys-lru"}
+    assert check_server(info | {"maxmemory": 0}) == []
+    (warning,) = check_server(info | {"maxmemory": 1 << 30})
+    assert "noeviction" in warning
+
+
+@pytest.mark.parametrize(
+    ("error", "told"),
+    [
+        (redis.AuthenticationError("WRONGPASS secret"), "Redis refuses the password or user of redis_url"),
+        (redis.exceptions.BusyLoadingError("LOADING"), "Redis is still loading its data"),
+        (redis.exceptions.ReadOnlyError("READONLY"), "Redis is a read-only replica"),
+        (redis.exceptions.OutOfMemoryError("OOM"), "Redis is out of memory"),
+        (redis.TimeoutError("Timeout reading from socket"), "Redis does not answer"),
+        (redis.ConnectionError("Error 111 connecting to secret-host"), "Redis cannot be reached"),
+        (redis.ResponseError("NOPERM this user has no permissions"), "Redis refuses: NOPERM"),
+    ],
+)
+def test_errors_are_told_in_one_short_sentence(error: Exception, told: str) -> None:
+    assert explain(error) == told
+
+
+def test_waits_double_up_to_a_bound_and_never_fall_in_step() -> None:
+    waits = [wait_s for wait_s, _ in zip(backoff_s(0.1, 1.0), range(20), strict=False)]
+    assert 0.05 <= waits[0] <= 0.1
+    assert all(0.5 <= wait_s <= 1.0 for wait_s in waits[5:])
+    assert len(set(waits)) == len(waits)
