@@ -42,9 +42,14 @@ def make_engine(settings: WorkerSettings, checkpoint: Checkpoint) -> Engine:
 
         device, dtype = ("cuda", settings.cuda_dtype) if settings.engine == "cuda" else ("cpu", "float32")
         return TorchEngine(checkpoint, device, dtype, threads)
+    cache_dir = settings.cache_dir.expanduser()
+    if settings.engine == "openvino":
+        from worker.engines.openvino import OpenVinoEngine
+
+        return OpenVinoEngine(checkpoint, threads, cache_dir)
     from worker.engines.onnx import OnnxEngine
 
-    return OnnxEngine(checkpoint, threads, settings.cache_dir.expanduser())
+    return OnnxEngine(checkpoint, threads, cache_dir)
 
 
 def run(settings: WorkerSettings) -> None:

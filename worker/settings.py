@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from common.settings import CommonSettings
 
-EngineName = Literal["auto", "onnx", "cuda", "torch", "echo", "drill"]
+EngineName = Literal["auto", "onnx", "openvino", "cuda", "torch", "echo", "drill"]
 
 
 def _some_name() -> str:
@@ -19,8 +19,8 @@ def _some_name() -> str:
 class WorkerSettings(CommonSettings):
     engine: EngineName = Field(
         "auto",
-        description="onnx (CPU), cuda (torch on a GPU), torch (on the CPU); without a model: echo (the bare pipe), "
-        "drill (a simulated device, faults)",
+        description="onnx (CPU), openvino (CPU, int8 if the model has it), cuda (torch on a GPU), torch (on the CPU); "
+        "without a model: echo (the bare pipe), drill (a simulated device, faults)",
     )
     name: str = Field(default_factory=_some_name, description="this worker's name in Redis and in logs")
     cuda_dtype: Literal["float16", "bfloat16", "float32"] = Field("float16", description="cuda engine: its precision")

@@ -10,10 +10,12 @@ from common.checkpoint import Checkpoint, open_checkpoint
 from worker.engines.base import Engine
 from worker.engines.cuda import TorchEngine
 from worker.engines.onnx import OnnxEngine
+from worker.engines.openvino import OpenVinoEngine
 from worker.export import export_onnx
 
 ENGINES: dict[str, Callable[[Checkpoint], Engine]] = {
     "onnx": lambda checkpoint: OnnxEngine(checkpoint, threads=1, cache_dir=checkpoint.folder / "cache"),
+    "openvino": lambda checkpoint: OpenVinoEngine(checkpoint, threads=1, cache_dir=checkpoint.folder / "cache"),
     "torch": lambda checkpoint: TorchEngine(checkpoint, "cpu", "float32", threads=1),
 }
 """Every engine that runs a model; one more line here puts it under the whole contract."""

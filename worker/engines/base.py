@@ -32,6 +32,13 @@ class PaddedBatch:
         return int(self.token_ids.size)
 
 
+def blank_batch(token_id: int, count: int, longest: int) -> PaddedBatch:
+    """A batch of that shape, full of one token, with one mask a row: to warm up with."""
+    ids = np.full((count, longest), token_id, np.int64)
+    rows, nothing = np.arange(count), np.empty(0, np.int64)
+    return PaddedBatch(ids, np.ones_like(ids), rows, np.full(count, longest - 1), 5, nothing, nothing)
+
+
 class TopTokens(NamedTuple):
     """What the model says at each mask of a batch. Probabilities are over the whole vocabulary, computed in float32.
 

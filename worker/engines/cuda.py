@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.checkpoint import Checkpoint
 from common.errors import EngineBroken, StartupError
-from worker.engines.base import PaddedBatch, TopTokens
+from worker.engines.base import PaddedBatch, TopTokens, blank_batch
 from worker.masked_head import MaskedHead
 
 if TYPE_CHECKING:
@@ -50,9 +50,7 @@ class TorchEngine:
 
     def warm_up(self, shapes: list[tuple[int, int]]) -> None:
         for count, longest in shapes:
-            ids = np.full((count, longest), self._checkpoint.mask_token_id, np.int64)
-            rows, nothing = np.arange(count), np.empty(0, np.int64)
-            self.predict(PaddedBatch(ids, np.ones_like(ids), rows, np.zeros_like(rows), 5, nothing, nothing))
+            self.predict(blank_batch(self._checkpoint.mask_token_id, count, longest))
 
     def predict(self, batch: PaddedBatch) -> TopTokens:
         try:
