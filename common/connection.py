@@ -81,13 +81,23 @@ class _Following(Connection):
     """Connects to whoever is the primary then, and leaves one that is it no more."""
 
     def __init__(self, topology: Topology, **options: Any) -> None:
-        super().__init__(**options)
+        super().__init__(**options)  # type: ignore[no-untyped-call]
         self._topology = topology
 
     def connect(self) -> None:
-        if self._sock is None:
-            self.host, self.port = self._topology.primary()
-        super().connect()
+        """The pool calls this whenever it gives the connection away: each one to a frozen primary would cost a time-out."""
+        if self._sock and self._losses != self._topology.losses:
+            super().disconnect()
+        super().connect()  # type: ignore[no-untyped-call]
+
+    def disconnect(self, *arguments: Any, **options: Any) -> None:
+        self._topology.losses += 1
+        super().disconnect(*arguments, **options)  # type: ignore[no-untyped-call]
+
+    def _connect(self) -> Any:  # redis-py's one place for it: of the first and of all later connects
+        self._losses = self._topology.losses
+        self.host, self.port = self._topology.primary()
+        return super()._connect()  # type: ignore[no-untyped-call]
 
     def read_response(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -111,10 +121,9 @@ class _AsyncFollowing(asynchronous.Connection):
         super().__init__(**options)
         self._topology = topology
 
-    async def connect(self) -> None:
-        if not self.is_connected:
-            self.host, self.port = await asyncio.to_thread(self._topology.primary)
-        await super().connect()
+    async def _connect(self) -> None:
+        self.host, self.port = await asyncio.to_thread(self._topology.primary)
+        await super()._connect()  # type: ignore[no-untyped-call]
 
     async def read_response(self, *arguments: Any, **options: Any) -> Any:
         try:
@@ -163,8 +172,9 @@ _REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str
 
 def explain(error: BaseException) -> str:
     """One short sentence for a log line or a readiness reason."""
-    if isinstance(error, PrimaryAway):
-        return str(error)
+    for away_error in (error, error.__cause__):  # redis-py wraps what goes wrong in an asynchronous connect
+        if isinstance(away_error, PrimaryAway):
+            return str(away_error)
     for kind, reason in _REASONS:
         if isinstance(error, kind):
             return reason

@@ -16,7 +16,7 @@ from urllib.parse import unquote
 import redis
 from redis.backoff import NoBackoff
 from redis.crc import key_slot
-from redis.exceptions import AskError, ClusterDownError, ReadOnlyError, TryAgainError
+from redis.exceptions import AskError, ClusterDownError, NoPermissionError, ReadOnlyError, TryAgainError
 from redis.retry import Retry
 
 Address: TypeAlias = tuple[str, int]
@@ -33,7 +33,8 @@ _URL = re.compile(
 _SEED = re.compile(r"(?P<host>\[[^\[\]]+\]|[^\[\]:]+)(?::(?P<port>\d{1,5}))?")
 
 _GONE = (ReadOnlyError, AskError, TryAgainError)  # MOVED is an AskError, too
-_GONE_CODES = ("UNBLOCKED", "NOREPLICAS")
+_GONE_CODES = ("UNBLOCKED", "NOREPLICAS", "MOVED", "ASK", "TRYAGAIN", "CLUSTERDOWN", "MASTERDOWN")
+"""How the others begin; redis-py 5 has classes for these only in its cluster client."""
 
 
 class PrimaryAway(redis.ConnectionError):
@@ -41,23 +42,24 @@ class PrimaryAway(redis.ConnectionError):
 
 
 class Topology:
-    """Servers to ask, and how. Safe to use from several threads. `url` is redis-py's form of it, with the first of them."""
+    """Servers to ask, and how. Safe to use from several threads.
+
+    `url` is for redis-py to read login, database and options from. `losses` counts connections that were given up: the
+    others of the same pool then ask again, too.
+    """
 
     seeds_are = ""
     default_port = 0
 
-    def __init__(self, parts: re.Match[str]) -> None:
+    def __init__(self, parts: re.Match[str], database: str) -> None:
         self.tls = parts["scheme"] == "rediss"
-        self._scheme = parts["scheme"]
         self._login = parts["login"] or ""
         self._query = parts["query"] or ""
         self._given = [self._seed(seed) for seed in parts["seeds"].split(",")]
         self._seeds = self._given
         self._turns = itertools.count()
-
-    @property
-    def url(self) -> str:
-        return self._url_of(self._given[0], self._login)
+        self.url = f"redis://{self._login}{self._given[0]}/{database}{self._query}"
+        self.losses = 0
 
     def primary(self) -> Address:
         """Asks one seed after another until one knows, beginning with another one each time: some hear the news late."""
@@ -71,6 +73,8 @@ class Topology:
                 told = str(error)
             except redis.AuthenticationError:
                 told = f"a {self.seeds_are} refuses the password or user of redis_url"
+            except NoPermissionError:
+                told = f"the user of redis_url may not ask a {self.seeds_are}"
             except redis.ResponseError:
                 told = f"redis_url names a server that is no {self.seeds_are}"
             except (redis.RedisError, OSError):
@@ -78,15 +82,14 @@ class Topology:
         raise PrimaryAway(told)
 
     def _ask(self, seed: str) -> Address:
+        """Raises PrimaryAway if that server does not know, or what redis-py raises."""
         raise NotImplementedError
 
     def _answer(self, seed: str, login: str, *question: str) -> Any:
         options: dict[str, Any] = {"socket_timeout": _ASK_S, "socket_connect_timeout": _ASK_S, "protocol": 2}
-        with redis.Redis.from_url(self._url_of(seed, login), retry=Retry(NoBackoff(), 0), **options) as client:
+        url = f"redis{'s' if self.tls else ''}://{login}{seed}/0{self._query}"
+        with redis.Redis.from_url(url, retry=Retry(NoBackoff(), 0), **options) as client:
             return client.execute_command(*question)
-
-    def _url_of(self, seed: str, login: str) -> str:
-        return f"{self._scheme}://{login}{seed}/0{self._query}"
 
     def _seed(self, text: str) -> str:
         match = _SEED.fullmatch(text)
@@ -100,16 +103,11 @@ class Sentinels(Topology):
     default_port = 26379
 
     def __init__(self, parts: re.Match[str]) -> None:
-        super().__init__(parts)
         service, _, database = (parts["path"] or "").partition("/")
         if not service or not re.fullmatch(r"\d*", database):
             raise ValueError("after the sentinels it must name the service, and may name a database: /mymaster/0")
+        super().__init__(parts, database or "0")
         self._service = unquote(service)
-        self._database = database or "0"
-
-    @property
-    def url(self) -> str:
-        return f"{self._scheme}://{self._login}{self._given[0]}/{self._database}{self._query}"
 
     def _ask(self, seed: str) -> Address:
         question = ("SENTINEL", "GET-MASTER-ADDR-BY-NAME", self._service)
@@ -130,9 +128,9 @@ class Cluster(Topology):
     default_port = 6379
 
     def __init__(self, parts: re.Match[str], slot_key: str) -> None:
-        super().__init__(parts)
         if parts["path"] not in (None, "", "0"):
             raise ValueError("a Redis Cluster has no databases but 0")
+        super().__init__(parts, "0")
         self._slot = key_slot(slot_key.encode())
 
     def _ask(self, seed: str) -> Address:

