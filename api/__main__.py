@@ -49,6 +49,7 @@ def run(settings: ApiSettings) -> int:
     from api.app import create_app  # after the variable above: prometheus_client reads it when imported
 
     listener = listen(settings)
+    _look_at_server(settings.redis_url)
     config = uvicorn.Config(
         create_app(settings),
         http="httptools",
@@ -62,6 +63,17 @@ def run(settings: ApiSettings) -> int:
     server = Server(config, settings.drain_notice_s)
     server.run(sockets=[listener])
     return 0 if server.started else 1
+
+
+def _look_at_server(url: str) -> None:
+    """Warns of a server that will do harm; one that is away is waited for. Raises StartupError if it is too old."""
+    from common.connection import TRANSPORT_ERRORS, explain, look_at_server  # imports redis, which --help does not need
+
+    try:
+        for warning in look_at_server(url):
+            log.warning(warning)
+    except TRANSPORT_ERRORS as error:
+        log.warning("%s; serving 503 until it is there", explain(error))
 
 
 def listen(settings: ApiSettings) -> socket.socket:

@@ -59,9 +59,12 @@ def connect_async(url: str, name: str, slot_key: str) -> redis.asyncio.Redis:
     if topology:
         options |= {"topology": topology, "connection_class": _AsyncFollowingTls if topology.tls else _AsyncFollowing}
         url = topology.url
-    return redis.asyncio.Redis.from_url(
-        url, client_name=name, single_connection_client=True, retry=AsyncRetry(NoBackoff(), 0), **options
+    client: redis.asyncio.Redis = _long_enough(
+        redis.asyncio.Redis.from_url(
+            url, client_name=name, single_connection_client=True, retry=AsyncRetry(NoBackoff(), 0), **options
+        )
     )
+    return client
 
 
 @_address()
@@ -72,9 +75,10 @@ def connect(url: str, name: str, connections: int, slot_key: str = "") -> redis.
     if topology:
         options |= {"topology": topology, "connection_class": _FollowingTls if topology.tls else _Following}
         url = topology.url
-    return redis.Redis.from_url(
-        url, client_name=name, max_connections=connections, retry=Retry(NoBackoff(), 0), **options
+    client: redis.Redis = _long_enough(
+        redis.Redis.from_url(url, client_name=name, max_connections=connections, retry=Retry(NoBackoff(), 0), **options)
     )
+    return client
 
 
 class _Following(Connection):
@@ -181,6 +185,22 @@ def explain(error: BaseException) -> str:
     if isinstance(error, redis.ResponseError):
         return f"Redis refuses: {str(error).split(' ', 1)[0]}"
     return f"Redis fails: {type(error).__name__}"
+
+
+def look_at_server(url: str, slot_key: str = "") -> list[str]:
+    """Warnings about the server that answers there. Raises StartupError if it cannot be used, TRANSPORT_ERRORS if it is away."""
+    with connect(url, "fillmask-check", connections=1, slot_key=slot_key) as client:
+        return check_server(client.info())
+
+
+def _long_enough(client: Any) -> Any:
+    """A url may bring options of its own; one that would cut every blocking read short is refused."""
+    timeout_s = client.connection_pool.connection_kwargs.get("socket_timeout")
+    if timeout_s is not None and timeout_s <= BLOCK_MS / 1000:
+        raise StartupError(
+            f"redis_url asks for socket_timeout={timeout_s:g}; reads block for {BLOCK_MS} ms, so give it more"
+        )
+    return client
 
 
 def check_server(info: dict[str, Any]) -> list[str]:

@@ -21,7 +21,7 @@ from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
 
-from common.connection import BLOCK_MS, check_server, connect, connect_async
+from common.connection import BLOCK_MS, connect, connect_async
 from common.errors import UnknownWireVersion
 from common.keys import DEAD_LETTERS_MAX, GROUP, HEARTBEAT_TTL_MS, REPLIES_TTL_MS, Keys
 from common.messages import (
@@ -81,10 +81,6 @@ class FrontEndTransport:
         self._looking = connect_async(url, f"fillmask-watch-{front_end}", keys.prefix)
         self._put = self._commands.register_script(PUT)
 
-    async def check(self) -> list[str]:
-        """Warnings about the server; StartupError if it is too old."""
-        return check_server(await self._commands.info())
-
     async def put(self, requests: Sequence[PredictRequest]) -> PutOutcome:
         """One script call for all of them. With none it just tells backlog and epoch."""
         arguments: list[bytes | int] = [secrets.token_bytes(8), self._max_backlog, *map(encode_request, requests)]
@@ -135,10 +131,6 @@ class WorkerTransport:
         self._redis.set_response_callback("XREADGROUP", lambda answer, **_: answer)
         self._redis.set_response_callback("XCLAIM", lambda answer, **_: answer)
         self._server_clock_s = 0.0  # what to add to the server's time to get this machine's monotonic clock
-
-    def check(self) -> list[str]:
-        """Warnings about the server; StartupError if it is too old."""
-        return check_server(self._redis.info())
 
     def join(self) -> None:
         """Makes the group and this consumer, and sets the clock. Called at the start and when the server came back empty."""

@@ -149,11 +149,10 @@ class RedisServer:
 
 def check_reachable(url: str) -> list[str]:
     """Warnings about a server that somebody else runs. Raises StartupError if it is away, refuses, or is too old."""
-    from common.connection import TRANSPORT_ERRORS, check_server, connect, explain  # imports redis: see _new_enough
+    from common.connection import TRANSPORT_ERRORS, explain, look_at_server  # imports redis: see _new_enough
 
     try:
-        with connect(url, "fillmask-check", connections=1) as client:
-            return check_server(client.info())
+        return look_at_server(url)
     except TRANSPORT_ERRORS as error:
         raise StartupError(f"{explain(error)} ({_without_password(url)})") from None
 

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from functools import partial
 
 from common.checkpoint import Checkpoint, open_checkpoint
-from common.connection import TRANSPORT_ERRORS, backoff_s, explain
+from common.connection import TRANSPORT_ERRORS, backoff_s, explain, look_at_server
 from common.errors import StartupError
 from common.keys import Keys
 from common.transport import WorkerTransport
@@ -70,7 +70,7 @@ def run(settings: WorkerSettings) -> None:
         signal.signal(number, stop)
     if settings.metrics_port:
         metrics.serve(settings.metrics_host, settings.metrics_port)
-    _join(transport, stopping)
+    _join(transport, settings.redis_url, stopping)
     check = partial(_check, engine, checkpoint, settings)
     housekeeping = Housekeeping(transport, health, pipeline.held, settings)
     stages = {
@@ -101,12 +101,12 @@ def _policy(settings: WorkerSettings, checkpoint: Checkpoint) -> BatchPolicy:
     return BatchPolicy(settings.max_batch_requests, settings.max_padded_tokens, settings.max_wait_ms / 1000)
 
 
-def _join(transport: WorkerTransport, stopping: threading.Event) -> None:
+def _join(transport: WorkerTransport, url: str, stopping: threading.Event) -> None:
     """Waits for Redis if need be: a worker may be started before it."""
     told = ""
     for wait_s in backoff_s():
         try:
-            for warning in transport.check():
+            for warning in look_at_server(url):
                 log.warning(warning)
             transport.join()
         except TRANSPORT_ERRORS as error:

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 import redis
 
-from common.connection import backoff_s, check_server, explain
+from common.connection import backoff_s, check_server, connect, connect_async, explain
 from common.errors import StartupError
 
 
@@ -55,3 +55,10 @@ def test_waits_double_up_to_a_bound_and_never_fall_in_step() -> None:
     assert 0.05 <= waits[0] <= 0.1
     assert all(0.5 <= wait_s <= 1.0 for wait_s in waits[5:])
     assert len(set(waits)) == len(waits)
+
+
+@pytest.mark.parametrize("make", [lambda url: connect(url, "test", 1), lambda url: connect_async(url, "test", "")])
+def test_r08_a_time_out_that_would_cut_every_blocking_read_short_is_refused(make: Any) -> None:
+    with pytest.raises(StartupError, match="socket_timeout"):
+        make("redis://127.0.0.1/0?socket_timeout=1")
+    make("redis://127.0.0.1/0?socket_timeout=4")
