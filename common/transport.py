@@ -16,7 +16,7 @@ import secrets
 import time
 from collections import defaultdict
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
@@ -50,6 +50,15 @@ class WorkerStatus:
     engine: str
     capacity_requests_s: float = 0.0
     reason: str = ""
+
+    def encode(self) -> str:
+        return json.dumps(asdict(self))
+
+    @classmethod
+    def decode(cls, encoded: bytes) -> "WorkerStatus":
+        """Takes what it knows: a worker of the next release may say more."""
+        known = {field.name for field in fields(cls)}
+        return cls(**{name: value for name, value in json.loads(encoded).items() if name in known})
 
 
 class PutOutcome(NamedTuple):
@@ -113,7 +122,7 @@ class FrontEndTransport:
         if not consumers:
             return []
         beats = await self._looking.mget([self._keys.heartbeat(c["name"].decode()) for c in consumers])
-        return [WorkerStatus(**json.loads(beat)) for beat in beats if beat]
+        return [WorkerStatus.decode(beat) for beat in beats if beat]
 
     async def close(self) -> None:
         await self._commands.aclose()
@@ -205,7 +214,7 @@ class WorkerTransport:
     def announce(self, status: WorkerStatus) -> None:
         """The heartbeat; the same round trip sets the clock again."""
         pipeline = self._redis.pipeline(transaction=False)
-        pipeline.set(self._keys.heartbeat(self.worker), json.dumps(asdict(status)), px=HEARTBEAT_TTL_MS)
+        pipeline.set(self._keys.heartbeat(self.worker), status.encode(), px=HEARTBEAT_TTL_MS)
         pipeline.time()
         self._set_clock(pipeline.execute()[1])
 

@@ -258,6 +258,8 @@ async def test_heartbeats_are_seen_and_fade(front: FrontEndTransport, worker: Wo
     worker.announce(status)
     assert await front.watch() == [status]
     assert 0 < keys.pttl(KEYS.heartbeat("worker")) <= 3000
+    keys.set(KEYS.heartbeat("worker"), status.encode().replace("{", '{"of_the_next_release": 1, ', 1), px=3000)
+    assert await front.watch() == [status]
     worker.leave()
     assert await front.watch() == []
 
