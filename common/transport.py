@@ -55,7 +55,7 @@ class WorkerStatus:
         return json.dumps(asdict(self))
 
     @classmethod
-    def decode(cls, encoded: bytes) -> "WorkerStatus":
+    def decode(cls, encoded: bytes | str) -> "WorkerStatus":
         """Takes what it knows: a worker of the next release may say more."""
         known = {field.name for field in fields(cls)}
         return cls(**{name: value for name, value in json.loads(encoded).items() if name in known})
