@@ -13,13 +13,14 @@ TORCH ?= torch==2.13.0
 UP = $(if $(HOST),--host '$(HOST)') $(if $(PORT),--port '$(PORT)') $(if $(MODEL),--model '$(MODEL)') \
 	$(if $(API),--api '$(API)') $(if $(WORKERS),--workers '$(WORKERS)') $(if $(ENGINE),--engine '$(ENGINE)') $(ARGS)
 
-.PHONY: help up test lint bench-pipe drill soak clean
+.PHONY: help up test lint bench-pipe compare drill soak clean
 
 help:
 	@echo 'make up          run it here: Redis, a front-end, a worker; PORT= MODEL= API= WORKERS= ENGINE= HOST= ARGS='
 	@echo 'make test        lint, types and all tests'
 	@echo 'make lint        lint and types only'
 	@echo 'make bench-pipe  measure the pipe between front-end and worker'
+	@echo 'make compare     the same load on what the tutorials build and on this service'
 	@echo 'make drill       break things under load and count what became of every request'
 	@echo 'make soak        MINUTES=n of texts of random length; does anything grow?'
 	@echo 'make clean       remove .venv and what tools leave behind'
@@ -36,6 +37,9 @@ lint: $(VENV)/.installed-dev
 
 bench-pipe: $(VENV)/.installed-dev
 	@exec $(VENV)/bin/python -m loadtest.bench_pipe $(ARGS)
+
+compare: $(VENV)/.installed-dev
+	@exec $(VENV)/bin/python -m loadtest.compare $(ARGS)
 
 soak: $(VENV)/.installed-dev
 	@exec $(VENV)/bin/python -m loadtest.soak $(if $(MINUTES),--minutes '$(MINUTES)') $(ARGS)
