@@ -1,5 +1,7 @@
 """The `fillmask` command. It only finds the right module: each is imported when its command is run, so help comes at once."""
 
+import os
+import signal
 import sys
 from importlib import import_module
 from typing import NamedTuple
@@ -24,6 +26,8 @@ def main(arguments: list[str] | None = None) -> int:
     """Each command is a module with `main(arguments) -> exit code`."""
     name, *rest = (sys.argv[1:] if arguments is None else arguments) or ["--help"]
     if name in COMMANDS:
+        if os.getpid() == 1:  # the kernel drops signals that process 1 of a container has no handler for yet
+            signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         code: int = import_module(COMMANDS[name].module).main(rest)
         return code
     if name in ("-h", "--help", "help"):
