@@ -11,6 +11,7 @@ from contextlib import contextmanager
 
 import uvicorn
 
+from api.protocol import bounded_protocol
 from api.settings import ApiSettings
 from common.command_line import parse, refuse
 from common.errors import StartupError
@@ -52,7 +53,7 @@ def run(settings: ApiSettings) -> int:
     _look_at_server(settings.redis_url)
     config = uvicorn.Config(
         create_app(settings),
-        http="httptools",
+        http=bounded_protocol(settings.receive_s),
         log_config=None,
         access_log=False,
         server_header=False,

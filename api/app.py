@@ -12,17 +12,17 @@ from importlib.metadata import PackageNotFoundError, version
 
 from fastapi import FastAPI
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
 from api import ops
 from api.admission import Limits
 from api.dispatcher import Dispatcher
-from api.errors import on_any_error, on_fillmask_error, on_http_error
+from api.errors import on_any_error, on_client_gone, on_fillmask_error, on_http_error
 from api.filling import FillMask
 from api.middleware import BodyLimit, RequestContext
-from api.routes import fill_mask, tutorial
+from api.routes import fill_mask, huggingface, kserve_v1, open_inference, tutorial
 from api.settings import ApiSettings
 from common.checkpoint import open_checkpoint
-from common.connection import TRANSPORT_ERRORS, explain
 from common.errors import FillmaskError
 from common.keys import Keys
 from common.transport import FrontEndTransport
@@ -41,7 +41,6 @@ def create_app(settings: ApiSettings) -> FastAPI:
 
     @asynccontextmanager
     async def lifespan(_app: FastAPI) -> AsyncIterator[None]:
-        await _check_server(transport)
         tasks = asyncio.create_task(dispatcher.run(), name="dispatcher")
         tasks.add_done_callback(_end_process)
         await dispatcher.looked(most_s=1.0)  # a new front-end beside running workers refuses nobody
@@ -61,10 +60,11 @@ def create_app(settings: ApiSettings) -> FastAPI:
         lifespan=lifespan,
     )
     app.state.dispatcher = dispatcher
-    for router in (fill_mask.router(service), tutorial.router(service)):
-        app.include_router(router)
+    for dialect in (fill_mask, huggingface, open_inference, kserve_v1, tutorial):
+        app.include_router(dialect.router(service))
     app.include_router(ops.router(service, release(), several_processes=settings.metrics_dir is not None))
     app.add_exception_handler(FillmaskError, on_fillmask_error)
+    app.add_exception_handler(ClientDisconnect, on_client_gone)
     app.add_exception_handler(HTTPException, on_http_error)
     app.add_exception_handler(Exception, on_any_error)
     app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
@@ -77,15 +77,6 @@ def release() -> str:
         return version("fillmask")
     except PackageNotFoundError:
         return "unreleased"
-
-
-async def _check_server(transport: FrontEndTransport) -> None:
-    """Warns about a server that will do harm and refuses one that is too old; one that is away is waited for later."""
-    try:
-        for warning in await transport.check():
-            log.warning(warning)
-    except TRANSPORT_ERRORS as error:
-        log.warning("%s; serving 503 until it is there", explain(error))
 
 
 def _end_process(tasks: asyncio.Task[None]) -> None:

@@ -130,9 +130,13 @@ class Dispatcher:
             self._nobody_waits.set()
 
     async def _forever(self, step: Callable[[], Coroutine[Any, Any, None]]) -> None:
-        """Repeats a step. After a failure all that waits is put again; after a second one in a row Redis counts as away."""
+        """Repeats a step. After a failure all that waits is put again; after a second one in a row Redis counts as away.
+
+        The client library may swallow a cancellation (one in seven times, if it comes while it connects): so it is looked for.
+        """
         waits = None
-        while True:
+        task = asyncio.current_task()
+        while not (task and task.cancelling()):
             try:
                 await step()
                 waits = None

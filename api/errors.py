@@ -6,10 +6,12 @@ from fastapi import Request, Response
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
 
+from api.refusals import UnknownModel
 from common import errors
 
 STATUS: dict[type[errors.FillmaskError], int] = {
     errors.MalformedBody: 400,
+    UnknownModel: 404,
     errors.BodyTooLarge: 413,
     errors.UnsupportedMediaType: 415,
     errors.RequestRefused: 422,
@@ -57,6 +59,11 @@ async def on_http_error(request: Request, error: Exception) -> Response:
     response = error_response(error.status_code, error_type, f"{request.method} is not served here: {error.detail}")
     response.headers.update(error.headers or {})
     return response
+
+
+async def on_client_gone(request: Request, _error: Exception) -> Response:
+    """Handler for a connection that ended within its request's body; nobody reads this answer, but it is counted."""
+    return await on_fillmask_error(request, errors.CallerGone("the caller hung up"))
 
 
 async def on_any_error(_request: Request, _error: Exception) -> Response:

@@ -1,8 +1,10 @@
 """The recipe that every dialect shares: check limits, encode, predict, and turn numbers back into words.
 
-FillRequest (a dialect's question) -> list[FilledText] (words with scores, per mask)
+FillRequest (a dialect's question) -> Filled (for each text, words with scores, per mask)
 """
 
+import asyncio
+import time
 from collections.abc import Callable, Coroutine, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,13 +13,23 @@ from fastapi import Request
 
 from api.calls import Wanted
 from api.dispatcher import Dispatcher
+from api.refusals import AnswerTooLarge, TooManyTargets, TooManyTexts, TopKTooLarge, UnknownModel
 from api.settings import ApiSettings
+from api.spent import Headers, Spent
 from api.tokenization import EncodedText, TextTokenizer, Word
 from common.checkpoint import Checkpoint
 from common.errors import InvalidParameter
 from common.messages import PredictResult, unpack_floats, unpack_integers
 
 TIMEOUT_HEADER = "x-request-timeout-ms"
+
+DEFAULT_TOP_K = 5
+
+MAX_ANSWER_CHARS = 2_000_000
+"""Every candidate repeats its text: 64 masks in a long text with top_k 150 would make 13 MB, and 0.1 s for all other callers."""
+
+_MANY_CANDIDATES = 500
+"""Up to here, words and JSON take about a millisecond to make."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +55,12 @@ class FilledText:
 
     encoded: EncodedText
     masks: list[list[Candidate]]
-    result: PredictResult
+
+
+@dataclass(frozen=True, slots=True)
+class Filled:
+    texts: list[FilledText]
+    spent: Spent
 
 
 class FillMask:
@@ -53,26 +70,56 @@ class FillMask:
         self.settings = settings
         self.checkpoint = checkpoint
         self.dispatcher = dispatcher
+        self._turns = asyncio.Lock()
         self.tokenizer = TextTokenizer(checkpoint, settings.max_text_chars, settings.max_masks)
 
-    async def fill(self, asked: FillRequest) -> list[FilledText]:
+    async def fill(self, asked: FillRequest) -> Filled:
         """Results in the order of the texts. Raises RequestRefused, Unavailable, DeadlineExceeded or PredictionFailed."""
-        self._check_limits(asked)
+        self.check_limits(asked)
+        spent = Spent()
         target_ids = self.tokenizer.target_ids(asked.targets) if asked.targets else []
-        encoded = await self.tokenizer.encode(asked.texts)
+        encoded = await self.encode(asked.texts, spent)
         top_k = min(asked.top_k, self.checkpoint.vocabulary_size, len(target_ids) or asked.top_k)
-        self._check_answer_size(encoded, top_k)
+        candidates = self.check_answer_size(encoded, top_k)
         results = await self.dispatcher.predict(encoded, Wanted(top_k, target_ids, asked.timeout_s, asked.hung_up))
-        return [self._words(text, result) for text, result in zip(encoded, results, strict=True)]
+        spent.predicted(results)
+        await self.turn(candidates)
+        return Filled([self._words(text, result) for text, result in zip(encoded, results, strict=True)], spent)
 
-    def asked(self, request: Request, texts: Sequence[str], top_k: int, targets: Sequence[str] | None) -> FillRequest:
-        """A dialect's question, with what this HTTP request says of deadline and connection. Its body has been read."""
+    async def encode(self, texts: Sequence[str], spent: Spent) -> list[EncodedText]:
+        started = time.perf_counter()
+        encoded = await self.tokenizer.encode(texts)
+        spent.encoded(encoded, started)
+        return encoded
+
+    def headers(self, spent: Spent) -> Headers:
+        return spent.headers(self.checkpoint.revision)
+
+    def check_model(self, model: str, version: str | None = None) -> None:
+        """Raises UnknownModel unless a path names the served model, and its revision if it names one."""
+        served, revision = self.checkpoint.title, self.checkpoint.revision
+        if model != served or version not in (None, revision):
+            raise UnknownModel(f"only the model {served} in its version {revision} is served here", model=served)
+
+    def asked(
+        self,
+        request: Request,
+        texts: Sequence[str],
+        top_k: int | None,
+        targets: Sequence[str] | None,
+        timeout_ms: float | None = None,
+    ) -> FillRequest:
+        """A dialect's question, with what this HTTP request says of deadline and connection. Its body has been read.
+
+        No `top_k` means DEFAULT_TOP_K, or all the targets: a default hides none of what was asked for.
+        """
 
         async def hung_up() -> None:
             while (await request.receive())["type"] != "http.disconnect":
                 pass
 
-        return FillRequest(texts, top_k, targets, self._timeout_s(request), hung_up)
+        timeout_s = self._timeout_s(request) if timeout_ms is None else self._checked_timeout_s(timeout_ms)
+        return FillRequest(texts, top_k or len(targets or ()) or DEFAULT_TOP_K, targets, timeout_s, hung_up)
 
     def _timeout_s(self, request: Request) -> float:
         """The deadline that the caller's header asks for, or the default."""
@@ -84,24 +131,42 @@ class FillMask:
             raise InvalidParameter(f"{TIMEOUT_HEADER} must be a whole number from 1 to {most}", limit=most)
         return int(asked) / 1000
 
-    def _check_limits(self, asked: FillRequest) -> None:
-        limits = self.settings
-        counts = {
-            "texts": (len(asked.texts), limits.max_texts),
-            "top_k": (asked.top_k, limits.max_top_k),
-            "targets": (len(asked.targets or ()), limits.max_targets),
-        }
-        for field, (found, most) in counts.items():
-            if found > most:
-                raise InvalidParameter(f"{field}: {found} is above the limit of {most}", field=field, limit=most)
+    def _checked_timeout_s(self, timeout_ms: float) -> float:
+        most = self.settings.max_request_timeout_ms
+        if not 0 < timeout_ms <= most:
+            raise InvalidParameter(f"the timeout is {timeout_ms:g} ms; at most {most} ms are granted", limit=most)
+        return timeout_ms / 1000
 
-    def _check_answer_size(self, encoded: Sequence[EncodedText], top_k: int) -> None:
-        candidates = top_k * sum(len(text.mask_positions) for text in encoded)
-        if candidates > self.settings.max_candidates:
-            most = self.settings.max_candidates
-            raise InvalidParameter(
-                f"the answer would have {candidates} candidates (masks x top_k), above the limit of {most}", limit=most
+    def check_limits(self, asked: FillRequest) -> None:
+        """Raises TooManyTexts, TopKTooLarge or TooManyTargets."""
+        limits, targets = self.settings, len(asked.targets or ())
+        if len(asked.texts) > limits.max_texts:
+            raise _above("texts", len(asked.texts), limits.max_texts, TooManyTexts)
+        if targets > limits.max_targets:
+            raise _above("targets", targets, limits.max_targets, TooManyTargets)
+        if asked.top_k > limits.max_top_k:
+            raise _above("top_k", asked.top_k, limits.max_top_k, TopKTooLarge)
+
+    async def turn(self, candidates: int) -> None:
+        """A batch's replies come at once, but one long answer is made in a round of the event loop: others are served between."""
+        if candidates > _MANY_CANDIDATES:
+            async with self._turns:
+                await asyncio.sleep(0)
+
+    def check_answer_size(self, encoded: Sequence[EncodedText], top_k: int) -> int:
+        """How many candidates there will be. Raises AnswerTooLarge."""
+        masks = sum([len(text.mask_positions) for text in encoded])
+        candidates, most = top_k * masks, self.settings.max_candidates
+        if candidates > most:
+            told = f"the answer would have {candidates} candidates ({masks} masks x top_k), above the limit of {most}"
+            raise AnswerTooLarge(told, candidates=candidates, masks=masks, limit=most)
+        characters = top_k * sum([len(text.mask_positions) * len(text.text) for text in encoded])
+        if characters > MAX_ANSWER_CHARS:
+            told = (
+                f"the filled texts would have {characters} characters together, above the limit of {MAX_ANSWER_CHARS}"
             )
+            raise AnswerTooLarge(told, characters=characters, masks=masks, limit=MAX_ANSWER_CHARS)
+        return candidates
 
     def _words(self, encoded: EncodedText, result: PredictResult) -> FilledText:
         word = self.tokenizer.word
@@ -112,4 +177,8 @@ class FillMask:
         ]
         width = result.candidates
         masks = [candidates[first : first + width] for first in range(0, len(candidates), width)]
-        return FilledText(encoded, masks, result)
+        return FilledText(encoded, masks)
+
+
+def _above(field: str, found: int, limit: int, kind: type[InvalidParameter]) -> InvalidParameter:
+    return kind(f"{field}: {found} is above the limit of {limit}", field=field, found=found, limit=limit)

@@ -13,7 +13,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import metrics
 from api.admission import Load
-from api.errors import respond_to
 from common.errors import BodyTooLarge
 
 log = logging.getLogger("fillmask.access")
@@ -88,7 +87,10 @@ class RequestContext:
 
 
 class BodyLimit:
-    """Refuses a body as soon as more than `max_body_bytes` have really arrived, whatever Content-Length says."""
+    """Refuses a body as soon as more than `max_body_bytes` have really arrived, or at once if that is what is announced.
+
+    The refusal is raised where the body is read, and answered like any other; api/protocol.py deals with the rest of the body.
+    """
 
     def __init__(self, app: ASGIApp, max_body_bytes: int) -> None:
         self._app = app
@@ -99,29 +101,19 @@ class BodyLimit:
             await self._app(scope, receive, send)
             return
         received = 0
-        begun = False
 
         async def receive_limited() -> Message:
             nonlocal received
             message = await receive()
             received += len(message.get("body", b""))
-            if received > self._max_body_bytes:
+            if received > self._max_body_bytes or (message.get("more_body") and self._announced_too_large(scope)):
                 raise BodyTooLarge(
                     f"the body is larger than the limit of {self._max_body_bytes} bytes", limit=self._max_body_bytes
                 )
             return message
 
-        async def send_noting(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
+        await self._app(scope, receive_limited, send)
 
-        try:
-            await self._app(scope, receive_limited, send_noting)
-        except BodyTooLarge as error:
-            if begun:
-                raise
-            scope["state"]["error_type"] = error.error_type
-            response = respond_to(error)
-            response.headers["connection"] = "close"  # the rest of the body is not going to be read
-            await response(scope, receive, send)
+    def _announced_too_large(self, scope: Scope) -> bool:
+        lengths = [value for name, value in scope["headers"] if name == b"content-length"]
+        return any(int(value) > self._max_body_bytes for value in lengths if value.isdigit())

@@ -16,8 +16,7 @@ def router(service: FillMask, version: str, several_processes: bool) -> APIRoute
 
     @routes.get("/readyz", summary="Can a request be served now? 503 with the reason if not")
     async def readyz() -> Response:
-        reason = service.dispatcher.load.reason()
-        return _json({"status": "not ready", "reason": reason}, 503) if reason else _json({"status": "ready"})
+        return readiness(service)
 
     @routes.get("/metrics", summary="Prometheus metrics")
     async def prometheus() -> Response:
@@ -53,6 +52,11 @@ def router(service: FillMask, version: str, several_processes: bool) -> APIRoute
         )
 
     return routes
+
+
+def readiness(service: FillMask) -> Response:
+    reason = service.dispatcher.load.reason()
+    return _json({"status": "not ready", "reason": reason}, 503) if reason else _json({"status": "ready"})
 
 
 def _json(body: dict[str, object], status: int = 200) -> Response:

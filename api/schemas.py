@@ -1,6 +1,6 @@
 """The public contract of our own dialect, with examples; other dialects keep theirs beside their routes."""
 
-from typing import Annotated
+from typing import Annotated, Literal
 
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
@@ -18,9 +18,17 @@ class FillMaskRequest(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["床前明月光，疑是地[MASK]霜。"], "top_k": 5}]})
 
     texts: list[str] = Field(min_length=1, description="each with at least one mask token")
-    top_k: int = Field(5, ge=1, description="candidates a mask")
+    top_k: int = Field(5, ge=1, description="candidates a mask; if not given, 5 or all targets")
     targets: list[str] | None = Field(
         None, min_length=1, description="score these words instead; each must be one token of the model"
+    )
+    score_targets: Literal["single_token", "pseudo_likelihood"] = Field(
+        "single_token",
+        description="pseudo_likelihood: targets may have several tokens, in place of a text's only mask; "
+        "log_likelihood is the sum over its tokens, from left to right, those to come masked; score is its exponential",
+    )
+    joint: bool = Field(
+        False, description="decode neighbouring masks together into words; scored as pseudo_likelihood does"
     )
 
 
@@ -39,16 +47,47 @@ class MaskBody(TypedDict):
     candidates: Annotated[list[CandidateBody], Field(description="most probable first")]
 
 
+class WordBody(TypedDict):
+    """A word of one token or several, of pseudo_likelihood and of joint."""
+
+    token_ids: list[int]
+    word: Annotated[str, Field(description="what is put into the text")]
+    score: Score
+    log_likelihood: float
+    filled_text: Annotated[str, Field(description="the submitted text with only these masks replaced")]
+
+
+class GapBody(TypedDict):
+    """As MaskBody, for a run of neighbouring masks that are decoded together or a mask that takes whole targets."""
+
+    start: int
+    end: int
+    token_position: Annotated[int, Field(description="which token its first mask is, special ones counted")]
+    candidates: Annotated[list[WordBody], Field(description="most probable first")]
+
+
 class TextBody(TypedDict):
-    masks: Annotated[list[MaskBody], Field(description="one a mask, in the order of the text; marginals, independent")]
+    masks: Annotated[
+        list[MaskBody] | list[GapBody],
+        Field(
+            description="one a mask, in the order of the text; marginals, independent. With joint one a run of masks"
+        ),
+    ]
     unknown_tokens: Annotated[
         int, Field(description="tokens that the model's vocabulary lacks; they weaken its answers")
     ]
 
 
+class WarningBody(TypedDict):
+    warning_type: Annotated[str, Field(description="a code; unknown_tokens is the only one so far")]
+    message: str
+    index: Annotated[int, Field(description="which text")]
+
+
 class FillMaskResponse(TypedDict):
     model: str
     revision: str
+    warnings: Annotated[list[WarningBody], Field(description="what makes an answer weaker than it looks")]
     results: Annotated[list[TextBody], Field(description="one a text, in order")]
 
 

@@ -19,6 +19,7 @@ class ApiSettings(CommonSettings):
     keep_alive_s: int = Field(
         75, ge=1, description="idle connections stay open so long; above the proxy's own time-out"
     )
+    receive_s: float = Field(30, gt=0, description="a request that has not arrived whole after so long is cut off")
     drain_notice_s: float = Field(
         0.3, ge=0, description="on SIGTERM, not ready but still accepting for so long: balancers and clients turn away"
     )

@@ -2,13 +2,13 @@
 
 from fastapi import APIRouter, Request, Response
 from pydantic import Field
-from pydantic_core import to_json
 
 from api.bodies import RawRoute, read_json
 from api.errors import error_response
 from api.filling import FillMask
-from api.routes.fill_mask import ERRORS, json_body
+from api.routes.described import ERRORS, json_body
 from api.schemas import RequestBody
+from api.spent import answer
 from common.errors import NoMask
 
 CANDIDATES = 5
@@ -39,9 +39,10 @@ def router(service: FillMask) -> APIRouter:
             sentence = f"请在文本中包含{service.checkpoint.mask_token}标记"
             return error_response(400, error.error_type, sentence, {"hint": error.message})
         words = [
-            {"word": candidate.word.text, "confidence": round(candidate.score, 4)} for candidate in filled[0].masks[0]
+            {"word": candidate.word.text, "confidence": round(candidate.score, 4)}
+            for candidate in filled.texts[0].masks[0]
         ]
-        return Response(to_json({"results": words}), media_type="application/json")
+        return answer({"results": words}, service.headers(filled.spent))
 
     @routes.post(
         "/fill",
@@ -54,9 +55,9 @@ def router(service: FillMask) -> APIRouter:
         filled = await service.fill(service.asked(request, asked.texts, CANDIDATES, None))
         pairs = [
             [(candidate.word.text, round(candidate.score, 4)) for candidate in candidates]
-            for text in filled
+            for text in filled.texts
             for candidates in text.masks
         ]
-        return Response(to_json({"results": pairs}), media_type="application/json")
+        return answer({"results": pairs}, service.headers(filled.spent))
 
     return routes

@@ -1,6 +1,7 @@
 """Whatever a client sends: a clear error in one shape, never a 5xx, never its own text back. Ids are those of the field cases."""
 
 import json
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import httpx
@@ -160,6 +161,101 @@ def test_errors_do_not_repeat_the_text(echo_stack: Stack) -> None:
         assert_refused(echo_stack.post(OURS, body), 422)
 
 
+@pytest.mark.parametrize(
+    ("body", "error_type", "numbers"),
+    [
+        ({"texts": ["好" * 20_001]}, "text_too_long", {"index": 0, "characters": 20_001, "limit": 20_000}),
+        ({"texts": [GOOD] * 257}, "too_many_texts", {"field": "texts", "found": 257, "limit": 256}),
+        ({"texts": [GOOD, "[MASK]" * 65]}, "too_many_masks", {"index": 1, "masks": 65, "limit": 64}),
+        ({"texts": [GOOD], "top_k": 1001}, "top_k_too_large", {"field": "top_k", "found": 1001, "limit": 1000}),
+        (
+            {"texts": [GOOD], "targets": ["天"] * 201},
+            "too_many_targets",
+            {"field": "targets", "found": 201, "limit": 200},
+        ),
+        (
+            {"texts": ["[MASK]" * 20], "top_k": 1000},
+            "answer_too_large",
+            {"candidates": 20 * 507, "masks": 20, "limit": 10_000},  # 507: the tiny vocabulary
+        ),
+        (
+            {"texts": ["好" * 400 + "[MASK]" * 60] * 50, "top_k": 2},
+            "answer_too_large",
+            {"characters": 50 * 60 * 2 * 760, "masks": 3000, "limit": 2_000_000},
+        ),
+        ({"texts": ["[MASK]" * 40], "joint": True}, "too_many_steps", {"steps": 1 + 39 * 8, "limit": 256}),
+        (
+            {"texts": [GOOD] * 100, "targets": ["天", "地", "人"], "score_targets": "pseudo_likelihood"},
+            "too_many_steps",
+            {"steps": 300, "limit": 256},
+        ),
+    ],
+)
+def test_each_limit_has_its_own_code_and_numbers(
+    echo_stack: Stack, body: dict[str, Any], error_type: str, numbers: dict[str, Any]
+) -> None:
+    refused = assert_refused(echo_stack.post(OURS, body), 422)
+    assert refused["error_type"] == error_type
+    assert refused["details"] == numbers
+    assert str(numbers["limit"]) in refused["error"]
+
+
+def test_m18_a_default_top_k_hides_no_target(echo_stack: Stack) -> None:
+    targets = list("天地人上下大小多少来去你我他")
+    answer = echo_stack.post(OURS, {"texts": [GOOD], "targets": targets}).json()
+    assert {candidate["word"] for candidate in answer["results"][0]["masks"][0]["candidates"]} == set(targets)
+    answer = echo_stack.post(OURS, {"texts": [GOOD], "targets": targets, "top_k": 5}).json()
+    assert len(answer["results"][0]["masks"][0]["candidates"]) == 5
+
+
+def test_m16_a_words_middle_may_be_a_target(echo_stack: Stack) -> None:
+    answer = echo_stack.post(OURS, {"texts": ["a book[MASK]"], "targets": ["##ing", "good"]}).json()
+    words = [candidate["word"] for candidate in answer["results"][0]["masks"][0]["candidates"]]
+    assert set(words) == {"ing", "good"}
+
+
+def test_m26_invisible_characters_survive_and_change_nothing(echo_stack: Stack) -> None:
+    marked = "\ufeff今\u200b天[MASK]\u0000气\u00ad"
+    plain, same = echo_stack.post(OURS, {"texts": ["今天[MASK]气", marked]}).json()["results"]
+    ids = [[c["token_id"] for c in result["masks"][0]["candidates"]] for result in (plain, same)]
+    assert ids[0] == ids[1]
+    for candidate in same["masks"][0]["candidates"]:
+        assert candidate["filled_text"] == marked.replace("[MASK]", candidate["word"])
+
+
+def test_m28_one_bad_text_beside_seven_good_ones(echo_stack: Stack) -> None:
+    """Sent at once, so that they could share a batch: each good one gets its answer, and the bad one its refusal."""
+    bodies = [json.dumps({"texts": [GOOD]}).encode()] * 7 + [b'{"texts": ["\\ud83d[MASK]"]}']
+    with ThreadPoolExecutor(8) as clients:
+        responses = list(clients.map(lambda body: send(echo_stack, body), bodies))
+    assert [response.status_code for response in responses[:7]] == [200] * 7
+    assert all(response.json() == responses[0].json() for response in responses[:7])
+    assert_refused(responses[7], 400, 422)
+
+
+def test_m37_sixty_four_clients_with_single_texts_and_lists(echo_stack: Stack) -> None:
+    """One tokenizer for all of them, from the event loop and from threads at once."""
+    short = echo_stack.post(OURS, {"texts": [GOOD]}).json()["results"][0]
+    long_text = "好" * 300 + "[MASK]"
+    long = echo_stack.post(OURS, {"texts": [long_text]}).json()["results"][0]
+
+    def ask(number: int) -> bool:
+        texts = [GOOD] if number % 2 else [long_text, GOOD] * 10
+        expected = [short] if number % 2 else [long, short] * 10
+        return bool(echo_stack.post(OURS, {"texts": texts}).json()["results"] == expected)
+
+    with ThreadPoolExecutor(64) as clients:
+        assert all(clients.map(ask, range(320)))
+
+
+@pytest.mark.parametrize("path", ["/predict", "/fill", "/", "/v1/models/bert:predict", "/v2/models/bert/infer"])
+@pytest.mark.parametrize(
+    "body", [b"", b"\xff\x00\xfe", b"NaN", b'{"top_k": 1e400}', b"[" * 50_000, b'{"\\ud83d": 1}', "好".encode("gbk")]
+)
+def test_h01_h02_h09_h10_in_every_dialect(echo_stack: Stack, path: str, body: bytes) -> None:
+    assert_refused(send(echo_stack, body, path=path), 400, 422)
+
+
 @settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.text(max_size=60), st.text(max_size=60))
 def test_m09_only_the_span_of_the_mask_changes(echo_stack: Stack, before: str, after: str) -> None:
@@ -178,12 +274,13 @@ json_values = st.recursive(
     max_leaves=10,
 )
 bodies = json_values | st.fixed_dictionaries(
-    {}, optional={"texts": json_values, "text": json_values, "top_k": json_values, "targets": json_values}
+    {},
+    optional={name: json_values for name in ("texts", "text", "top_k", "targets", "inputs", "instances", "parameters")},
 )
 
 
 @settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(st.sampled_from([OURS, "/predict", "/fill"]), bodies)
+@given(st.sampled_from([OURS, "/predict", "/fill", "/", "/v1/models/bert:predict", "/v2/models/bert/infer"]), bodies)
 def test_any_json_gets_an_answer(echo_stack: Stack, path: str, body: Any) -> None:
     response = send(echo_stack, json.dumps(body).encode(), path=path)
     assert response.status_code < 500, response.text

@@ -1,0 +1,46 @@
+"""The first minute, for real: `fillmask up` and `fillmask predict` with the bundled model, and what a newcomer asks first."""
+
+import subprocess
+import sys
+from collections.abc import Iterator
+
+import pytest
+from evaluate import NINE
+from stacks import Stack
+
+from common.settings import DEMO_MODEL
+
+OURS = "/v1/fill-mask"
+
+
+@pytest.fixture(scope="module")
+def demo() -> Iterator[Stack]:
+    with Stack(DEMO_MODEL) as stack:
+        yield stack
+
+
+def test_nine_sentences_in_one_request(demo: Stack) -> None:
+    results = demo.post(OURS, {"texts": [masked for masked, _ in NINE], "top_k": 3}).json()["results"]
+    best = [result["masks"][0]["candidates"][0] for result in results]
+    assert [candidate["word"] for candidate in best] == [answer for _, answer in NINE]
+    assert [candidate["filled_text"] for candidate in best] == [masked.replace("[MASK]", word) for masked, word in NINE]
+
+
+def test_the_tutorials_questions(demo: Stack) -> None:
+    predicted = demo.post("/predict", {"text": "春眠不觉晓，处处闻啼[MASK]。"}).json()["results"]
+    assert predicted[0]["word"] == "鸟"
+    filled = demo.post("/fill", {"texts": ["床前明月光，疑是地[MASK]霜。"]}).json()["results"]
+    assert filled[0][0][0] == "上"
+
+
+def test_targets_are_compared(demo: Stack) -> None:
+    answer = demo.post(OURS, {"texts": ["今天天[MASK]真好。"], "targets": ["书", "气", "鸟"]}).json()
+    assert answer["results"][0]["masks"][0]["candidates"][0]["word"] == "气"
+
+
+def test_predict_without_any_server() -> None:
+    command = [sys.executable, "-m", "deploy.cli", "predict", "床前明月光，疑是地[MASK]霜。", "--top-k", "3"]
+    printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert len(printed) == 4
+    assert printed[1].split()[:2] == ["1", "上"]
+    assert printed[1].endswith("床前明月光，疑是地上霜。")
