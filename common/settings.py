@@ -28,7 +28,8 @@ class CommonSettings(BaseSettings):
     shard: int = Field(0, ge=0, description="which of the model's queues to use; more than one only on a Redis Cluster")
     redis_url: str = Field(
         "redis://127.0.0.1:6379/0",
-        description="Redis >= 7.0 or Valkey >= 7.2 at a redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// address",
+        description="Redis >= 7.0 or Valkey >= 7.2 at a redis://, rediss://, unix://, redis+sentinel:// or redis+cluster:// "
+        "address",
         validation_alias=AliasChoices("FILLMASK_REDIS_URL", "REDIS_URL"),
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
