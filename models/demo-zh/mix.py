@@ -41,8 +41,8 @@ SHARES: dict[str, tuple[float, float, float]] = {
     "a_crosswoz": (2, 1, 0.3),
     "a_howtocook": (3, 3, 0.3),
     "a_oasst": (3.5, 2, 0.5),
-    "a_sayit_talks": (14, 4, 0.4),
-    "b_wiki_qa": (12, 8, 0.5),
+    "a_sayit_talks": (14, 3, 0.4),
+    "b_wiki_qa": (12, 7, 0.5),
     "b_ud_wiki": (1.2, 1, 0.1),
     "b_leipzig_news": (5, 3, 0.1),
     "b_ntrex_news": (1.2, 1, 0.3),
@@ -58,10 +58,10 @@ SHARES: dict[str, tuple[float, float, float]] = {
     "e_poems_quoted": (1, 0.5, 0.2),
     "e_classics_mengxue": (1, 0.5, 0.2),
     "f_xiehouyu": (1, 0.5, 0.0),
-    "g_templates_cc0": (2.5, 3, 0.0),
-    "idioms": (6, 10, 0.0),
-    "words": (4.5, 4, 0.0),
-    "couplets": (1.6, 4, 0.0),
+    "g_templates_cc0": (2.5, 2, 0.0),
+    "idioms": (6, 55, 0.0),
+    "words": (4.5, 3, 0.0),
+    "couplets": (1.6, 10, 0.0),
 }
 FINISH_FROM = 0.62  # of the run
 MASK_RATE = (0.25, 0.14)  # first and last: many targets a token while learning words, nearly one a sentence at last
@@ -137,10 +137,14 @@ class Corpus:
         self._words = {word for word in read_lines(folder, "f_words") if len(word) > 1}
         self._words |= set(read_lines(folder, "f_idioms_top8000"))
         self._final = {int(self._table[ord(char)]) for char in FINAL}
-        self.dev = [line for name in DEV_SOURCES for line in read_lines(folder, name) if is_dev(line)]
+        self.dev = [
+            line for name in DEV_SOURCES for line in read_lines(folder, name) if is_dev(line) and HAN.search(line)
+        ]
         self._sources = [self._encode(*self._lines(folder, name), join) for name, (_, _, join) in SHARES.items()]
         rng = np.random.default_rng(seed)
-        self._lengths = np.array([np.mean([len(source.segment(rng, 126)[0]) + 2 for _ in range(300)]) for source in self._sources])
+        self._lengths = np.array(
+            [np.mean([len(source.segment(rng, 126)[0]) + 2 for _ in range(300)]) for source in self._sources]
+        )
 
     def _lines(self, folder: Path, name: str) -> tuple[list[str], NDArray[np.float64]]:
         """A source's lines and their weights: ranked lists lean towards their head, since fame follows rank."""
@@ -156,8 +160,8 @@ class Corpus:
             chosen = rng.choice(words, (60_000, 8), p=by_rank(len(words), 2000))
             return ["，".join(row) + "。" for row in chosen], np.ones(len(chosen))
         if name == "couplets":
-            lines = sorted(famous_couplets(folder))
-            return lines, np.ones(len(lines))
+            couplets = famous_couplets(folder)
+            return list(couplets), np.array(list(couplets.values()))
         lines = [line for line in read_lines(folder, name) if name not in DEV_SOURCES or not is_dev(line)]
         return lines, by_rank(len(lines), 300) if name == "e_poem_quotes" else np.ones(len(lines))
 
@@ -259,9 +263,12 @@ def by_rank(count: int, softness: int) -> NDArray[np.float64]:
     return np.asarray(weights / weights.sum())
 
 
-def famous_couplets(folder: Path, quoted: int = 600, least: int = 3) -> set[str]:
-    """The best-known verses: the head of the ranked quotations, and couplets that stand in several anthologies."""
-    quotes = read_lines(folder, "e_poem_quotes")[:quoted]
+def famous_couplets(folder: Path) -> dict[str, float]:
+    """The best-known verses and their weights. Fame is a high rank among the quotations, or to stand in several
+    anthologies; the few hundred best-known weigh more, since a line is learnt by heart only when seen often."""
     names = ("e_poem_quotes", "e_poems_famous", "e_poems_quoted", "e_classics_mengxue")
-    counts = Counter(found for name in names for line in read_lines(folder, name) for found in set(COUPLET.findall(line)))
-    return set(quotes) | {couplet + "。" for couplet, count in counts.items() if count >= least}
+    lines = {name: read_lines(folder, name) for name in names}
+    counts = Counter(found for name in names for line in lines[name] for found in set(COUPLET.findall(line)))
+    weights = {couplet + "。": 1.0 if count == 3 else 4.0 for couplet, count in counts.items() if count >= 3}
+    ranked = {line: 4.0 if rank < 300 else 1.0 for rank, line in enumerate(lines["e_poem_quotes"][:600])}
+    return {line: max(weights.get(line, 0.0), ranked.get(line, 0.0)) for line in sorted(weights | ranked)}

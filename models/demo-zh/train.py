@@ -8,18 +8,22 @@ FOLDER holds one UTF-8 text file a source, one line a passage; the model card li
 command again and it goes on from there. The schedule follows the clock, not the step count, so that the learning rate
 reaches zero when the minutes are over, however busy the machine is.
 
-Needs torch >= 2.9 (its Muon) and transformers. The mixing is in mix.py, the ONNX and OpenVINO files in export.py.
+Needs torch >= 2.9 (its Muon) and transformers. The mixing is in mix.py, the model folder is written by export.py.
 """
 
 import argparse
 import json
 import time
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass
+from functools import partial
 from pathlib import Path
 
 import numpy as np
 import torch
-from mix import CLS, MASK, SEP, SPECIALS, Batch, Corpus, make_vocabulary
+from export import export
+from mix import CLS, HAN, MASK, SEP, Batch, Corpus, make_vocabulary
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 from transformers import BertConfig, BertForMaskedLM
@@ -44,12 +48,18 @@ class Recipe:
 class Run:
     """The state that a checkpoint holds: model, optimizers, step, seconds trained and tokens seen."""
 
-    def __init__(self, recipe: Recipe, vocabulary: list[str], device: str) -> None:
+    def __init__(self, recipe: Recipe, vocabulary: list[str], device: str, threads: int) -> None:
         torch.manual_seed(recipe.seed)
         self.recipe, self.vocabulary, self.device = recipe, vocabulary, torch.device(device)
-        self.model = build_model(recipe, len(vocabulary)).to(self.device)
+        self.model = build_model(recipe, len(vocabulary))
+        self.model.to(self.device)  # type: ignore[arg-type]  # its decorator confuses mypy
         self.optimizers = build_optimizers(self.model, recipe.learning_rate)
         self.step, self.seconds, self.tokens = 0, 0.0, 0
+        # On a CPU each thread takes whole rows: threads that share every operation wait for the slowest at each,
+        # and on a machine with other work that was 2.5 times slower.
+        torch.set_num_threads(1)
+        self.pool = ThreadPoolExecutor(threads)
+        self.parts = 1 if self.device.type == "cuda" else 4 * threads
 
     def save(self, path: Path) -> None:
         state = {
@@ -63,9 +73,9 @@ class Run:
         path.with_suffix(".new").replace(path)  # a kill while saving leaves the old checkpoint whole
 
     @classmethod
-    def load(cls, path: Path, device: str) -> "Run":
+    def load(cls, path: Path, device: str, threads: int) -> "Run":
         state = torch.load(path, map_location=device)
-        run = cls(Recipe(**state["recipe"]), state["vocabulary"], device)
+        run = cls(Recipe(**state["recipe"]), state["vocabulary"], device, threads)
         run.model.load_state_dict(state["model"])
         for optimizer, saved in zip(run.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(saved)
@@ -79,22 +89,36 @@ class Run:
                 group["lr"] = self.recipe.learning_rate * scale
 
     def learn(self, batch: Batch) -> float:
-        """One step; the vocabulary head is computed at the masked places only, a fifth of the work it would be."""
-        ids, positions, segment, where, targets = (
+        """One step; its rows are shared out in small parts, and so are the optimizers."""
+        parts = np.array_split(np.arange(len(batch.ids)), self.parts)
+        loss = sum(self.pool.map(partial(self.learn_rows, batch), parts))
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+        list(self.pool.map(lambda optimizer: optimizer.step(), self.optimizers))
+        self.model.zero_grad()
+        self.step += 1
+        self.tokens += batch.ids.size
+        return loss
+
+    def learn_rows(self, batch: Batch, rows: NDArray[np.int64]) -> float:
+        """Adds the gradients of some rows. The vocabulary head is computed at the masked places only."""
+        first, after = (end * batch.ids.shape[1] for end in (rows[0], rows[-1] + 1))
+        inside = (batch.where >= first) & (batch.where < after)
+        where, targets, ids, positions, segment = (
             torch.from_numpy(array).to(self.device)
-            for array in (batch.ids, batch.positions, batch.segment, batch.where, batch.targets)
+            for array in (
+                batch.where[inside] - first,
+                batch.targets[inside],
+                batch.ids[rows],
+                batch.positions[rows],
+                batch.segment[rows],
+            )
         )
-        with torch.autocast(self.device.type, torch.bfloat16):
+        # Without the cache, which all threads share: its lock and Python's have been seen to wait for each other.
+        with torch.autocast(self.device.type, torch.bfloat16, cache_enabled=False):
             hidden = encode(self.model, ids, positions, segment)
             logits = self.model.cls(hidden.flatten(0, 1)[where])
-        loss = cross_entropy(logits.float(), targets)
+        loss = cross_entropy(logits.float(), targets, reduction="sum") / len(batch.where)
         loss.backward()  # type: ignore[no-untyped-call]
-        torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for optimizer in self.optimizers:
-            optimizer.step()
-            optimizer.zero_grad()
-        self.step += 1
-        self.tokens += ids.numel()
         return loss.item()
 
 
@@ -118,12 +142,22 @@ def build_model(recipe: Recipe, vocabulary: int) -> BertForMaskedLM:
 
 
 def build_optimizers(model: BertForMaskedLM, rate: float) -> list[torch.optim.Optimizer]:
-    """Muon for the hidden matrices, which learns more from each token than AdamW here, and AdamW for the rest."""
+    """Muon for the hidden matrices, AdamW for embeddings, norms and biases."""
     named = [(name, weight) for name, weight in model.named_parameters() if weight.requires_grad]
     matrices = [weight for name, weight in named if weight.ndim == 2 and "embeddings" not in name]
     others = [weight for name, weight in named if weight.ndim < 2 or "embeddings" in name]
-    muon = torch.optim.Muon(matrices, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw")
-    return [muon, torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.01)]
+    each = [matrices[first : first + 6] for first in range(0, len(matrices), 6)]  # by layer, for the threads
+    muons = [torch.optim.Muon(some, lr=rate, weight_decay=0.05, adjust_lr_fn="match_rms_adamw") for some in each]
+    return [*muons, torch.optim.AdamW(others, lr=rate, betas=(0.9, 0.98), weight_decay=0.01)]
+
+
+def compile_encoder(run: Run, corpus: Corpus) -> None:
+    """Compiles for both row lengths now, in one thread: two threads that compile at once can wait for each other."""
+    run.model.bert.compile(dynamic=False)
+    for step in (0, 1):
+        batch = corpus.batch(step, 0.0, run.recipe.tokens_per_step, run.recipe.row)
+        run.learn_rows(batch, np.arange(len(batch.ids) // run.parts))
+    run.model.zero_grad()
 
 
 def encode(model: BertForMaskedLM, ids: Tensor, positions: Tensor, segment: Tensor) -> Tensor:
@@ -136,12 +170,12 @@ def encode(model: BertForMaskedLM, ids: Tensor, positions: Tensor, segment: Tens
 
 @torch.compiler.set_stance("force_eager")  # type: ignore[untyped-decorator]
 def dev_score(run: Run, lines: list[str]) -> tuple[float, float, float]:
-    """Top-1, top-5 and loss on held-out everyday sentences, one character hidden in each, always the same one."""
+    """Top-1, top-5 and loss on held-out everyday sentences, one character hidden in each, the same in every call."""
     rng, index = np.random.default_rng(0), {token: number for number, token in enumerate(run.vocabulary)}
     losses, ranks = [], []
     for line in lines:
         ids = [index[char] for char in line if char in index]
-        at = int(rng.integers(len(ids)))
+        at = int(rng.choice([place for place, number in enumerate(ids) if HAN.match(run.vocabulary[number])]))
         answer = ids[at]
         ids[at] = MASK
         row = torch.tensor([[CLS, *ids, SEP]], device=run.device)
@@ -162,10 +196,10 @@ def train(run: Run, corpus: Corpus, folder: Path, minutes: float) -> None:
         if time.monotonic() - saved > SAVE_EVERY_S or run.seconds >= 60 * minutes:
             run.save(folder / "checkpoint.pt")
             top1, top5, loss = dev_score(run, corpus.dev)
-            figures = {"minutes": run.seconds / 60, "step": run.step, "tokens": run.tokens, "loss": np.mean(recent)}
-            figures |= {"dev_top1": top1, "dev_top5": top5, "dev_loss": loss}
+            figures = {"minutes": run.seconds / 60, "step": run.step, "tokens": run.tokens}
+            figures |= {"loss": sum(recent) / len(recent), "dev_top1": top1, "dev_top5": top5, "dev_loss": loss}
             with (folder / "log.jsonl").open("a", encoding="utf-8") as log:
-                log.write(json.dumps({name: round(float(value), 4) for name, value in figures.items()}) + "\n")
+                log.write(json.dumps({name: round(value, 4) for name, value in figures.items()}) + "\n")
             recent, saved = [], time.monotonic()
 
 
@@ -184,15 +218,20 @@ def parse_arguments() -> argparse.Namespace:
 
 def main() -> None:
     arguments = parse_arguments()
-    torch.set_num_threads(arguments.threads)
     checkpoint = arguments.run / "checkpoint.pt"
     arguments.run.mkdir(parents=True, exist_ok=True)
-    vocabulary = make_vocabulary(arguments.text)
-    fresh = not checkpoint.exists()
-    run = Run(Recipe(learning_rate=arguments.rate), vocabulary, arguments.device) if fresh else Run.load(checkpoint, arguments.device)
+    if checkpoint.exists():
+        run = Run.load(checkpoint, arguments.device, arguments.threads)
+    else:
+        recipe, vocabulary = Recipe(learning_rate=arguments.rate), make_vocabulary(arguments.text)
+        run = Run(recipe, vocabulary, arguments.device, arguments.threads)
+    if arguments.export:
+        export(run.model, run.vocabulary, arguments.export)
+        return
+    corpus = Corpus(arguments.text, run.vocabulary, run.recipe.seed)
     if arguments.compile:
-        run.model.bert.compile(dynamic=False)
-    train(run, Corpus(arguments.text, run.vocabulary, run.recipe.seed), arguments.run, arguments.minutes)
+        compile_encoder(run, corpus)
+    train(run, corpus, arguments.run, arguments.minutes)
 
 
 if __name__ == "__main__":
