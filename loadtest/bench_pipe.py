@@ -55,6 +55,7 @@ def main() -> int:
         idle = _idle(parts, min(asked.seconds, 5.0))
         rows.append(_measure("fillmask, 1 text", 1, asked.port + 2, asked.seconds, parts))
         rows.append(_measure("fillmask, list of 32", 32, asked.port + 2, asked.seconds, parts))
+        rows.append(_measure("fillmask, 1 client", 1, asked.port + 2, asked.seconds, parts, connections=1))
     _print(rows, idle)
     return 1 if any(row.outcome.wrong or row.outcome.lost for row in rows) else 0
 
@@ -70,11 +71,18 @@ def _bare(name: str, app: str, port: int, seconds: float) -> Row:
         process.wait()
 
 
-def _measure(name: str, texts: int, port: int, seconds: float, parts: dict[str, list[psutil.Process]]) -> Row:
+def _measure(
+    name: str,
+    texts: int,
+    port: int,
+    seconds: float,
+    parts: dict[str, list[psutil.Process]],
+    connections: int = CONNECTIONS,
+) -> Row:
     body = json.dumps({"texts": [SENTENCE] * texts}).encode()
 
     def load(duration_s: float) -> Outcome:
-        asked = Load(port, PATH, repeat(body), CONNECTIONS, duration_s)
+        asked = Load(port, PATH, repeat(body), connections, duration_s)
         return asyncio.run(closed_loop(asked, lambda _, status, __: status == 200))
 
     load(min(1.0, seconds))  # warm up
