@@ -70,6 +70,7 @@ class Waiter:
     request: PredictRequest
     expires_at: float
     entry_id: bytes = b""  # where it lies in the stream, once it does
+    again: bool = False  # it was accepted before, and had to be put a second time
 
     def deliver(self, reply: Reply) -> None:
         if isinstance(reply, PredictResult):

@@ -151,14 +151,17 @@ class Dispatcher:
     async def _write(self) -> None:
         await self._outbox_filled.wait()
         self._outbox_filled.clear()
+        await self._withdraw()
         outbox, self._outbox = self._outbox, []
         now = asyncio.get_running_loop().time()
         waiters = [waiter for request_id in outbox if (waiter := self._waiting.get(request_id))]
+        again = any([waiter.again for waiter in waiters])
         try:
-            outcome = await self._transport.put([waiter.request_now(now) for waiter in waiters])
+            outcome = await self._transport.put([waiter.request_now(now) for waiter in waiters], again)
         except REFUSALS as error:  # full, or a replica: the server is there and took none of these
             for waiter in waiters:
-                waiter.call.fail(TransportAway(explain(error)))
+                if not waiter.again:
+                    waiter.call.fail(TransportAway(explain(error)))
             raise
         for waiter, entry_id in zip(waiters, outcome.entry_ids, strict=False):
             waiter.entry_id = entry_id
@@ -167,6 +170,9 @@ class Dispatcher:
         for waiter in waiters[len(outcome.entry_ids) :]:
             waiter.call.fail(Overloaded(f"{outcome.backlog} texts wait already, at most {self._limits.max_backlog}"))
         self._note(outcome.backlog, outcome.epoch)
+        await self._withdraw()
+
+    async def _withdraw(self) -> None:
         if self._withdrawn:
             withdrawn, self._withdrawn = self._withdrawn, []
             await self._transport.withdraw(withdrawn)
@@ -177,8 +183,11 @@ class Dispatcher:
             waiter = self._waiting.pop(reply.request_id, None)
             if waiter is None:
                 metrics.LATE_REPLIES.inc()
-            else:
-                waiter.deliver(reply)
+                continue
+            waiter.deliver(reply)
+            if waiter.again and waiter.entry_id:  # the other copy need not be computed any more
+                self._withdrawn.append(waiter.entry_id)
+                self._outbox_filled.set()
 
     async def _watch(self) -> None:
         # Packets may vanish in a black hole: readiness must not wait for the socket's own time-out.
@@ -214,7 +223,12 @@ class Dispatcher:
         self._epoch = epoch
 
     def _put_all_again(self) -> None:
+        """What was put before is taken back first, as far as it is still there: nobody is to be computed twice."""
         metrics.PUT_AGAIN.inc(len(self._waiting))
+        for waiter in self._waiting.values():
+            if waiter.entry_id:
+                self._withdrawn.append(waiter.entry_id)
+            waiter.again, waiter.entry_id = waiter.again or bool(waiter.entry_id), b""
         self._outbox = list(self._waiting)
         self._outbox_filled.set()
 

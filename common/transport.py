@@ -37,6 +37,7 @@ from common.messages import (
 from common.scripts import JOIN, PUT
 
 _REPLIES_AT_ONCE = 512
+_NO_CAP = 1 << 40
 _HANDED_OVER_MS = 3_600_000
 """Idle time given to entries whose worker is known to be gone: past any lease, so that the next sweep takes them."""
 
@@ -90,9 +91,13 @@ class FrontEndTransport:
         self._looking = connect_async(url, f"fillmask-watch-{front_end}", keys.prefix)
         self._put = self._commands.register_script(PUT)
 
-    async def put(self, requests: Sequence[PredictRequest]) -> PutOutcome:
-        """One script call for all of them. With none it just tells backlog and epoch."""
-        arguments: list[bytes | int] = [secrets.token_bytes(8), self._max_backlog, *map(encode_request, requests)]
+    async def put(self, requests: Sequence[PredictRequest], again: bool = False) -> PutOutcome:
+        """One script call for all of them. With none it just tells backlog and epoch.
+
+        What is put `again` was accepted before, so the cap does not apply: it may not be refused any more.
+        """
+        cap = _NO_CAP if again else self._max_backlog
+        arguments: list[bytes | int] = [secrets.token_bytes(8), cap, *map(encode_request, requests)]
         outcome = await self._put(keys=[self._keys.requests, self._keys.epoch], args=arguments)
         return PutOutcome(*outcome)
 
@@ -168,19 +173,20 @@ class WorkerTransport:
     def sweep(self, lease_ms: int, max_deliveries: int) -> Delivery | None:
         """Takes over one request whose worker has been silent for `lease_ms`, to be run alone: it may be what killed it.
 
-        One that has been delivered `max_deliveries` times is given up: dead letter, and a failure to its front-end.
+        One that has been delivered `max_deliveries` times is given up on the way: dead letter, and a failure to its
+        front-end. One that was withdrawn in the meantime goes by being claimed. None: there is nothing to take over.
         """
-        pending = self._redis.xpending_range(self._keys.requests, GROUP, "-", "+", 1, idle=lease_ms)
-        if not pending:
-            return None
-        entry_id, deliveries = pending[0]["message_id"], int(pending[0]["times_delivered"])
-        claimed = self._redis.execute_command("XCLAIM", self._keys.requests, GROUP, self.worker, lease_ms, entry_id)
-        if not claimed or claimed[0] is None:
-            return None  # a sibling was quicker, or the entry is gone
-        if deliveries >= max_deliveries:
-            self._bury(claimed[0], deliveries, "poison", f"gave up after {deliveries} workers failed on this request")
-            return None
-        return next(iter(self._deliveries(claimed)), None)
+        while pending := self._redis.xpending_range(self._keys.requests, GROUP, "-", "+", 1, idle=lease_ms):
+            entry_id, deliveries = pending[0]["message_id"], int(pending[0]["times_delivered"])
+            claim = ("XCLAIM", self._keys.requests, GROUP, self.worker, lease_ms, entry_id)
+            claimed = [entry for entry in self._redis.execute_command(*claim) if entry]
+            if claimed and deliveries >= max_deliveries:
+                self._bury(
+                    claimed[0], deliveries, "poison", f"gave up after {deliveries} workers failed on this request"
+                )
+            elif taken := self._deliveries(claimed):
+                return taken[0]
+        return None
 
     def finish(self, replies: Sequence[tuple[Delivery, Reply]]) -> None:
         """Pushes the replies, then acknowledges and deletes the requests; all or nothing.

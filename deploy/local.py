@@ -193,7 +193,7 @@ def run(settings: UpSettings) -> int:
         if not signals.stops:
             print(welcome(service), flush=True)
             keep_alive([child for group in reversed(service.groups) for child in group], signals)
-        listener.close()  # whoever connects from now on is refused, and does not wait in vain
+        listener.close()  # the front-ends hold it too, and go on accepting until their notice is over
         grace_s = settings.drain_notice_s + settings.drain_s + _BEYOND_DRAIN_S
         return 0 if stop_in_order(service.groups, signals, grace_s) else 1
 

@@ -1,6 +1,8 @@
 """`fillmask predict TEXT`: tokenizer and engine in one process, without Redis. For a first look, not for serving."""
 
 import asyncio
+import os
+import sys
 import unicodedata
 from collections.abc import Sequence
 from typing import NamedTuple
@@ -83,8 +85,14 @@ def _padded(text: str, columns: int) -> str:
 def main(arguments: list[str]) -> int:
     without = PredictSettings.model_fields.keys() - _OPTIONS
     settings = parse(PredictSettings, arguments, "fillmask predict", without)
+    sys.stdout.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]  # a terminal may lack the characters
     try:
-        print(table(predict(settings)))
+        settings.text.encode()
+        print(table(predict(settings)), flush=True)
+    except UnicodeEncodeError:
+        return refuse("fillmask predict", StartupError("the text is not UTF-8"))
     except FillmaskError as error:
         return refuse("fillmask predict", StartupError(error.message))
+    except BrokenPipeError:  # whoever read has read enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
     return 0

@@ -58,6 +58,7 @@ class Housekeeping:
         self._settings = settings
         self._away = ""
         self._taken_over: Delivery | None = None
+        self._taken_over_count = 0
 
     def run(self, stopping: threading.Event, take_over: Callable[[Delivery], None]) -> None:
         """Until `stopping` is set. Raises SystemError if the device hangs: the process must then end."""
@@ -97,13 +98,15 @@ class Housekeeping:
         if self._taken_over and not self._held.wait_until_finished(self._taken_over, SWEEP_EVERY_S):
             return
         while delivery := self._transport.sweep(self._settings.lease_ms, self._settings.max_deliveries):
-            log.warning("took over a request of %d tokens from a silent worker", delivery.request.length_tokens)
             metrics.TAKEN_OVER.inc()
+            self._taken_over_count += 1
             take_over(delivery)
             self._taken_over = delivery
             if not self._held.wait_until_finished(delivery, SWEEP_EVERY_S):
                 return
-        self._taken_over = None
+        if self._taken_over_count:
+            log.warning("took over %d requests of a silent worker", self._taken_over_count)
+        self._taken_over, self._taken_over_count = None, 0
 
     def _note_away(self, reason: str) -> None:
         if reason != self._away:

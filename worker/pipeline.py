@@ -50,6 +50,7 @@ class Prepared(NamedTuple):
 
     deliveries: Sequence[Delivery]
     padded: PaddedBatch | None
+    holds_slot: bool
 
 
 class Pipeline:
@@ -77,7 +78,7 @@ class Pipeline:
     def take_over(self, delivery: Delivery) -> None:
         """Runs a request alone in its batch: it may be what silenced the worker that had it before."""
         self.held.add([delivery])
-        self._prepared.put(self._prepare([delivery]))
+        self._prepared.put(self._prepare([delivery], holds_slot=False))
 
     def fetch(self) -> None:
         waiting: list[Delivery] = []
@@ -97,7 +98,8 @@ class Pipeline:
         metrics.READY.set(1)
         log.info("ready: engine %s", self._engine.name)
         while (prepared := self._next_prepared()) is not None:
-            self._slot.release()
+            if prepared.holds_slot:
+                self._slot.release()
             for outcome in self._compute(prepared):
                 self._outcomes.put(outcome)
         self._engine.close()
@@ -142,7 +144,7 @@ class Pipeline:
         if choice.expired:
             self._outcomes.put(Failed(choice.expired, "deadline", "its deadline passed while it waited"))
         if choice.batch:
-            self._prepared.put(self._prepare(choice.batch))
+            self._prepared.put(self._prepare(choice.batch, holds_slot=True))
         else:
             self._slot.release()
         return choice.leftover
@@ -172,11 +174,11 @@ class Pipeline:
         self.held.add(taken)
         return taken
 
-    def _prepare(self, deliveries: Sequence[Delivery]) -> Prepared:
+    def _prepare(self, deliveries: Sequence[Delivery], holds_slot: bool) -> Prepared:
         try:
-            return Prepared(deliveries, self._collate(deliveries))
+            return Prepared(deliveries, self._collate(deliveries), holds_slot)
         except ValueError:
-            return Prepared(deliveries, None)
+            return Prepared(deliveries, None, holds_slot)
 
     def _collate(self, deliveries: Sequence[Delivery]) -> PaddedBatch:
         return collate([delivery.request for delivery in deliveries], self._limits)

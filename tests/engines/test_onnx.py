@@ -123,7 +123,7 @@ def test_a_graph_without_a_head_beside_good_weights(bare: Checkpoint, monkeypatc
     """What it brings was exported for feature extraction, so its weights are asked instead."""
     write_graph(bare.folder / "model.onnx", output="last_hidden_state")
     write_graph(bare.folder / "exported.onnx")
-    monkeypatch.setattr("worker.engines.onnx.cached_onnx", lambda *_: bare.folder / "exported.onnx")
+    monkeypatch.setattr("worker.engines.graph.cached_onnx", lambda *_: bare.folder / "exported.onnx")
     assert loaded(bare).predict(batch_of([[4]], bare)).token_ids.shape == (1, 5)
 
 

@@ -7,6 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -34,6 +35,8 @@ class GraphEngine(ABC):
     """Takes our own exports (logits at the masks only) and the usual ones with logits at every position."""
 
     name: str
+    integers: ClassVar[dict[str, Integers]]
+    """The library's names of the types that ids may have."""
 
     def __init__(self, checkpoint: Checkpoint, threads: int, cache_dir: Path) -> None:
         self._checkpoint = checkpoint
@@ -42,8 +45,8 @@ class GraphEngine(ABC):
         self._inputs: dict[str, Integers] = {}
 
     @abstractmethod
-    def _open(self, graph: Path) -> Mapping[str, Integers | None]:
-        """Loads the file; returns its inputs by name, None for a type that is no integer. Raises StartupError."""
+    def _open(self, graph: Path) -> Mapping[str, str]:
+        """Loads the file; returns its inputs' types by name, in the library's words. Raises StartupError."""
 
     @abstractmethod
     def _run(self, feed: Feed) -> NDArray[np.float32]:
@@ -81,16 +84,16 @@ class GraphEngine(ABC):
         self._check_vocabulary(graph)
         log.info("loaded %s with %s, to run on %d threads", graph, self.name, self._threads)
 
-    def _known(self, inputs: Mapping[str, Integers | None], graph: Path) -> dict[str, Integers]:
+    def _known(self, inputs: Mapping[str, str], graph: Path) -> dict[str, Integers]:
         """Raises StartupError for an input that nobody here can make up."""
         known = {"input_ids", "attention_mask", "token_type_ids", "mask_rows", "mask_columns"}
         if self._checkpoint.architecture.startswith(_COUNTED_POSITIONS):
             known.add("position_ids")
         types = {}
         for name, kind in inputs.items():
-            if name not in known or kind is None:
-                raise StartupError(f"{graph} wants an input {name} that a fill-mask has not")
-            types[name] = kind
+            if name not in known or kind not in self.integers:
+                raise StartupError(f"{graph} wants an input {name} of {kind}, which a fill-mask has not")
+            types[name] = self.integers[kind]
         return types
 
     def _check_vocabulary(self, graph: Path) -> None:

@@ -2,15 +2,13 @@
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from common.errors import StartupError
 from worker.engines.graph import Feed, GraphEngine, Integers, first_line
-
-_INTEGERS: dict[str, Integers] = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
 
 _SLOWER_FUSIONS = ["SkipLayerNormFusion"]
 """Costs 7-11 % on the CPU (ONNX Runtime 1.32, bert-base shape, batches of 32 x 16 and 8 x 128): Add and LayerNormalization
@@ -19,12 +17,13 @@ run on all threads and are faster apart."""
 
 class OnnxEngine(GraphEngine):
     name = "onnx"
+    integers: ClassVar[dict[str, Integers]] = {"tensor(int64)": np.int64, "tensor(int32)": np.int32}
     _session: Any = None
 
     def close(self) -> None:
         self._session = None
 
-    def _open(self, graph: Path) -> Mapping[str, Integers | None]:
+    def _open(self, graph: Path) -> Mapping[str, str]:
         import onnxruntime
 
         options = onnxruntime.SessionOptions()
@@ -47,7 +46,7 @@ class OnnxEngine(GraphEngine):
             raise StartupError(f"{graph} is no graph that ONNX Runtime can load: {first_line(error)}") from None
         if "logits" not in {output.name for output in self._session.get_outputs()}:
             raise StartupError(f"{graph} has no output logits, so it was exported without a masked-LM head")
-        return {wanted.name: _INTEGERS.get(wanted.type) for wanted in self._session.get_inputs()}
+        return {wanted.name: wanted.type for wanted in self._session.get_inputs()}
 
     def _run(self, feed: Feed) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self._session.run(["logits"], feed)[0]

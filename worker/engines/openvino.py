@@ -5,7 +5,7 @@ What it is fed and what comes out: worker/engines/graph.py.
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,11 +19,10 @@ INT8_GRAPH = "openvino-int8/model.xml"
 
 _INT8_FILES = (INT8_GRAPH, "openvino-int8/model.bin", "openvino-int8/report.json")
 
-_INTEGERS: dict[str, Integers] = {"i64": np.int64, "i32": np.int32}
-
 
 class OpenVinoEngine(GraphEngine):
     name = "openvino"
+    integers: ClassVar[dict[str, Integers]] = {"i64": np.int64, "i32": np.int32}
     _request: Any = None
 
     def close(self) -> None:
@@ -36,7 +35,7 @@ class OpenVinoEngine(GraphEngine):
             return int8
         return super()._brought_graph()
 
-    def _open(self, graph: Path) -> Mapping[str, Integers | None]:
+    def _open(self, graph: Path) -> Mapping[str, str]:
         try:
             import openvino
         except ImportError:
@@ -53,9 +52,7 @@ class OpenVinoEngine(GraphEngine):
         if "logits" not in {name for output in compiled.outputs for name in output.get_names()}:
             raise StartupError(f"{graph} has no output logits, so it was exported without a masked-LM head")
         self._request = compiled.create_infer_request()
-        return {
-            given.get_any_name(): _INTEGERS.get(given.get_element_type().get_type_name()) for given in compiled.inputs
-        }
+        return {given.get_any_name(): given.get_element_type().get_type_name() for given in compiled.inputs}
 
     def _run(self, feed: Feed) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self._request.infer(feed, share_inputs=True)["logits"]
