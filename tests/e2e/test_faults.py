@@ -10,6 +10,7 @@ import re
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -128,6 +129,27 @@ def test_r10_redis_dies_and_comes_back_empty(apart: Apart) -> None:
     apart.assert_unready("Redis cannot be reached")
     apart.server.start()
     apart.assert_recovers()
+
+
+def test_a_worker_that_took_over_is_as_quick_as_before(bert: Path) -> None:
+    """Requests that are taken over run alone; they must not leave the worker with small batches for ever."""
+    options = ("--drill-batch-ms", "20", "--max-batch-requests", "16", "--workers", "2")
+    with Stack(bert, *DRILL, *options) as stack:
+        bodies = itertools.repeat(json.dumps(BODY).encode())
+
+        def answered_in(duration_s: float) -> int:
+            load = Load(stack.port, OURS, bodies, 64, duration_s)
+            outcome = asyncio.run(closed_loop(load, lambda _, status, __: status == 200))
+            assert (outcome.wrong, outcome.lost) == (0, 0)
+            return outcome.answered
+
+        before = answered_in(2.0)
+        killer = threading.Timer(0.5, stack.processes("worker")[0].kill)
+        killer.start()
+        answered_in(2.0)
+        killer.join()
+        wait_until(lambda: len(stack.processes("worker")) == 2)
+        assert answered_in(2.0) > 0.6 * before
 
 
 def test_r02_a_redis_that_is_away_makes_no_storm_of_log_lines(bert: Path, tmp_path: Path) -> None:

@@ -297,3 +297,21 @@ async def test_what_is_withdrawn_is_never_taken(front: FrontEndTransport, worker
     await front.withdraw(outcome.entry_ids[1:])
     assert worker.sweep(0, 3) is None, "a request that its worker had is not taken over either"
     assert keys.xpending(KEYS.requests, GROUP)["pending"] == 0
+
+
+async def test_a_sweep_passes_over_what_was_withdrawn(
+    front: FrontEndTransport, worker: WorkerTransport, sibling: WorkerTransport, keys: Any
+) -> None:
+    outcome = await front.put([request(n) for n in range(6)])
+    worker.take(10, 0)
+    await front.withdraw(outcome.entry_ids[:5])
+    wait_until(lambda: keys.xpending_range(KEYS.requests, GROUP, "-", "+", 1)[0]["time_since_delivered"] >= LEASE_MS)
+    found = sibling.sweep(LEASE_MS, 3)
+    assert found
+    assert found.request.request_id == request(5).request_id
+
+
+async def test_what_was_accepted_before_is_not_refused_when_put_again(front: FrontEndTransport) -> None:
+    await front.put([request(n) for n in range(CAP)])
+    assert (await front.put([request(99)])).entry_ids == []
+    assert len((await front.put([request(n) for n in range(CAP)], again=True)).entry_ids) == CAP
