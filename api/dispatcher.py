@@ -173,9 +173,10 @@ class Dispatcher:
         await self._withdraw()
 
     async def _withdraw(self) -> None:
-        if self._withdrawn:
-            withdrawn, self._withdrawn = self._withdrawn, []
+        withdrawn = list(self._withdrawn)
+        if withdrawn:
             await self._transport.withdraw(withdrawn)
+            del self._withdrawn[: len(withdrawn)]  # only now: should Redis be away, they are taken back later
             metrics.WITHDRAWN.inc(len(withdrawn))
 
     async def _read(self) -> None:
