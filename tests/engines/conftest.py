@@ -1,6 +1,7 @@
 """Seven tiny checkpoints, each with its exported graph, made once a session: an export takes seconds."""
 
 from collections.abc import Callable, Iterator
+from typing import Any
 
 import pytest
 from batches import CheckpointOf
@@ -47,3 +48,13 @@ def engine(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Iterator[E
     loaded.load()
     yield loaded
     loaded.close()
+
+
+@pytest.fixture(scope="session")
+def pipeline(checkpoint: Checkpoint) -> Any:
+    """transformers' own fill-mask of the same checkpoint: what every engine is compared with."""
+    import transformers
+
+    quiet: Any = transformers.utils.logging
+    quiet.disable_progress_bar()
+    return transformers.pipeline("fill-mask", model=str(checkpoint.folder), device="cpu")

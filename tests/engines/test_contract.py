@@ -17,15 +17,6 @@ TEXTS = (
 )
 
 
-@pytest.fixture(scope="session")
-def transformers_pipeline(checkpoint: Checkpoint) -> Any:
-    import transformers
-
-    logging: Any = transformers.utils.logging
-    logging.disable_progress_bar()
-    return transformers.pipeline("fill-mask", model=str(checkpoint.folder), device="cpu")
-
-
 def test_alone_is_as_in_any_batch(engine: Engine, checkpoint: Checkpoint) -> None:
     generator = np.random.default_rng(3)
     longest = min(checkpoint.max_tokens, 64)
@@ -57,11 +48,11 @@ def test_heavy_padding_changes_nothing(engine: Engine, checkpoint: Checkpoint) -
 
 @pytest.mark.parametrize("text", TEXTS)
 def test_transformers_own_pipeline_says_the_same(
-    engine: Engine, checkpoint: Checkpoint, transformers_pipeline: Any, text: str
+    engine: Engine, checkpoint: Checkpoint, pipeline: Any, text: str
 ) -> None:
     text = text.format(mask=checkpoint.mask_token)
-    row = transformers_pipeline.tokenizer(text)["input_ids"]
-    expected = transformers_pipeline(text, top_k=5)
+    row = pipeline.tokenizer(text)["input_ids"]
+    expected = pipeline(text, top_k=5)
     expected = expected if isinstance(expected[0], list) else [expected]  # one mask: transformers leaves a list out
     found = engine.predict(batch_of([row, row[:2] + [checkpoint.mask_token_id] * 30], checkpoint))
     own = masks_of(found, slice(len(expected)))

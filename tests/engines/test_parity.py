@@ -29,15 +29,6 @@ MIXED = (
 
 
 @pytest.fixture(scope="session")
-def pipeline(checkpoint: Checkpoint) -> Any:
-    import transformers
-
-    quiet: Any = transformers.utils.logging
-    quiet.disable_progress_bar()
-    return transformers.pipeline("fill-mask", model=str(checkpoint.folder), device="cpu")
-
-
-@pytest.fixture(scope="session")
 def tokenizer(checkpoint: Checkpoint) -> TextTokenizer:
     return TextTokenizer(checkpoint, max_text_chars=1000, max_masks=64)
 
