@@ -1,6 +1,6 @@
 """What a worker knows of itself: its state, its pace, and since when the device has been busy. Shared by its threads.
 
-Every attribute is written by one thread and read by others; each access is one assignment, so no lock is needed.
+Each access is one assignment, and only the state has two writers (infer, and whoever stops the worker): no lock is needed.
 """
 
 import time
