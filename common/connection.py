@@ -64,6 +64,8 @@ def connect_async(url: str, name: str, slot_key: str) -> redis.asyncio.Redis:
             url, client_name=name, single_connection_client=True, retry=AsyncRetry(NoBackoff(), 0), **options
         )
     )
+    kind = client.connection_pool.connection_class  # the scheme of the url chose it: TCP, TLS or a Unix socket
+    client.connection_pool.connection_class = type(kind.__name__, (_LostUnderUvloop, kind), {})
     return client
 
 
@@ -79,6 +81,16 @@ def connect(url: str, name: str, connections: int, slot_key: str = "") -> redis.
         redis.Redis.from_url(url, client_name=name, max_connections=connections, retry=Retry(NoBackoff(), 0), **options)
     )
     return client
+
+
+class _LostUnderUvloop(asynchronous.AbstractConnection):
+    """uvloop answers a write to a connection that the server has just reset with RuntimeError, where asyncio has an OSError."""
+
+    async def send_packed_command(self, *arguments: Any, **options: Any) -> None:
+        try:
+            await super().send_packed_command(*arguments, **options)
+        except RuntimeError as error:
+            raise redis.ConnectionError("the server closed the connection") from error
 
 
 class _Following(Connection):
