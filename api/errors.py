@@ -1,20 +1,27 @@
 """One table: error type -> HTTP status, and the one error body. Nothing here looks at a request's text."""
 
 import math
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from fastapi import Request, Response
 from pydantic_core import to_json
 from starlette.exceptions import HTTPException
+from starlette.requests import ClientDisconnect
 
-from api.refusals import UnknownModel
+from api.refusals import BadApiKey, NoApiKey, RateLimited, UnknownModel
+from api.security_headers import SECURITY_HEADERS
 from common import errors
 
 STATUS: dict[type[errors.FillmaskError], int] = {
     errors.MalformedBody: 400,
+    NoApiKey: 401,
+    BadApiKey: 401,
     UnknownModel: 404,
     errors.BodyTooLarge: 413,
     errors.UnsupportedMediaType: 415,
     errors.RequestRefused: 422,
+    RateLimited: 429,
     errors.Unavailable: 503,
     errors.CallerGone: 499,
     errors.DeadlineExceeded: 504,
@@ -27,6 +34,11 @@ _HTTP_TYPES = {404: "not_found", 405: "method_not_allowed"}
 
 def status_of(error: errors.FillmaskError) -> int:
     return next(STATUS[kind] for kind in type(error).__mro__ if kind in STATUS)
+
+
+def error_types(root: type[errors.FillmaskError] = errors.FillmaskError) -> list[str]:
+    """The codes of all errors that there are."""
+    return [root.error_type, *[code for child in root.__subclasses__() for code in error_types(child)]]
 
 
 def error_response(
@@ -67,5 +79,15 @@ async def on_client_gone(request: Request, _error: Exception) -> Response:
 
 
 async def on_any_error(_request: Request, _error: Exception) -> Response:
-    """Handler for a bug of ours: says nothing of its inside; the traceback goes to the log."""
-    return error_response(500, "internal", "an internal error; it was logged with this request's id")
+    """Handler for a bug of ours: says nothing of its inside; the traceback goes to the log. No middleware sees this answer."""
+    response = error_response(500, "internal", "an internal error; it was logged with this request's id")
+    response.headers.update(SECURITY_HEADERS)
+    return response
+
+
+ANSWERS: dict[int | type[Exception], Callable[[Request, Any], Coroutine[Any, Any, Response]]] = {
+    errors.FillmaskError: on_fillmask_error,
+    ClientDisconnect: on_client_gone,
+    HTTPException: on_http_error,
+    Exception: on_any_error,
+}

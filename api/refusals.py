@@ -1,9 +1,25 @@
-"""Refusals that only a front-end makes: another model than the served one, and its limits, each with its own code and numbers.
+"""Refusals that only a front-end makes: of callers, of another model, and by its limits, each with its own code and numbers.
 
 They continue the tree of common/errors.py, where the ones that `fillmask predict` makes too are drawn.
 """
 
-from common.errors import InvalidParameter, RequestRefused
+from common.errors import InvalidParameter, RequestRefused, Unavailable
+
+
+class NoApiKey(RequestRefused):
+    error_type = "no_api_key"
+
+
+class BadApiKey(RequestRefused):
+    """A key that was never given to anybody, or was taken back."""
+
+    error_type = "bad_api_key"
+
+
+class RateLimited(Unavailable):
+    """The caller has asked for more than its share, and is told when it may ask again."""
+
+    error_type = "rate_limited"
 
 
 class UnknownModel(RequestRefused):

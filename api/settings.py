@@ -1,10 +1,15 @@
 """Options of a front-end process; common/settings.py says how options work."""
 
+import re
 from pathlib import Path
+from typing import NamedTuple
 
-from pydantic import Field
+from pydantic import Field, field_validator
 
 from common.settings import CommonSettings
+
+_ORIGIN = re.compile(r"https?://[^/?#@,\s*]+")
+"""No `*`: whoever means every site can write a proxy that says so."""
 
 
 class ApiSettings(CommonSettings):
@@ -33,7 +38,51 @@ class ApiSettings(CommonSettings):
     max_top_k: int = Field(1000, ge=1, description="largest top_k")
     max_targets: int = Field(200, ge=1, description="most targets in one request")
     max_candidates: int = Field(10_000, ge=1, description="most candidates in one answer: texts x masks x top_k")
+    api_keys_file: Path | None = Field(
+        None, description="who may ask: a name:sha256hex a line, as `fillmask key` makes it; read again when it changes"
+    )
+    api_keys: str = Field(
+        "", description="the same here, separated by commas; neither this nor a file: everybody may ask"
+    )
+    rate_limit: str | None = Field(
+        None,
+        pattern=r"^[1-9]\d{0,8}/(second|minute|hour|day)$",
+        description="most texts of one API key, or of one address if there are no keys, such as 100/second",
+    )
+    trusted_proxies: str = Field(
+        "", description="addresses or networks, separated by commas, whose X-Forwarded-For tells the caller's address"
+    )
+    cors_origins: str = Field(
+        "", description="origins, separated by commas, whose pages may ask, such as https://www.example.org"
+    )
     access_log: bool = Field(True, description="log one line a request")
     metrics_dir: Path | None = Field(
         None, description="where several front-ends of one host keep their counters, to be summed by /metrics"
     )
+
+    @field_validator("cors_origins")
+    @classmethod
+    def _are_origins(cls, told: str) -> str:
+        for origin in listed(told):
+            if not _ORIGIN.fullmatch(origin):
+                raise ValueError(f"{origin!r} is no origin: scheme://host or scheme://host:port, and nothing after it")
+        return told
+
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3_600, "day": 86_400}
+
+
+class Rate(NamedTuple):
+    quota: int
+    window_s: int
+
+    @classmethod
+    def parse(cls, told: str) -> "Rate":
+        """`100/second` and the like, as the settings let it pass."""
+        quota, _, window = told.partition("/")
+        return cls(int(quota), _SECONDS[window])
+
+
+def listed(told: str) -> list[str]:
+    """What stands between the commas."""
+    return [entry.strip() for entry in told.split(",") if entry.strip()]

@@ -176,6 +176,10 @@ def backoff_s(first_s: float = 0.05, most_s: float = 1.0) -> Iterator[float]:
 
 _REASONS: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], str], ...] = (
     (redis.AuthenticationError, "Redis refuses the password or user of redis_url"),
+    (
+        redis.exceptions.NoPermissionError,
+        "Redis refuses a command to the user of redis_url; SECURITY.md lists what it needs",
+    ),
     (redis.exceptions.BusyLoadingError, "Redis is still loading its data"),
     (redis.exceptions.ReadOnlyError, "Redis is a read-only replica"),
     (redis.exceptions.OutOfMemoryError, "Redis is out of memory"),

@@ -29,6 +29,8 @@ class Keys:
                 that what it had put is gone. Never deleted on its own.
     dead        stream, about 1000 entries: id, length, deliveries and error of requests that were given up.
     replies     list, one a front-end: encoded replies; REPLIES_TTL_MS after the last push.
+    rate        string, one a caller with a rate limit: how full its bucket was, and when (api/rate_limits.py). It goes by
+                itself when the bucket is empty.
     heartbeat   string, one a worker: a JSON object (state, engine, capacity); HEARTBEAT_TTL_MS.
     """
 
@@ -50,6 +52,9 @@ class Keys:
     @property
     def dead(self) -> str:
         return f"{self.prefix}:dead"
+
+    def rate(self, caller: str) -> str:
+        return f"{self.prefix}:rate:{caller}"
 
     def replies(self, front_end: str) -> str:
         return f"{self.prefix}:replies:{front_end}"

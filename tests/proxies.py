@@ -1,6 +1,7 @@
-"""A TCP proxy between the service and its Redis, to take packets away, or to hold them up."""
+"""A TCP proxy between the service and its Redis: takes packets away, holds them up, or speaks TLS for a Redis that cannot."""
 
 import asyncio
+import ssl
 import threading
 from contextlib import suppress
 
@@ -8,8 +9,9 @@ from contextlib import suppress
 class Proxy:
     """Forwards 127.0.0.1:port to the target. `black_hole` swallows what comes while it is set; `delay_s` holds it up."""
 
-    def __init__(self, target_port: int) -> None:
+    def __init__(self, target_port: int, tls: ssl.SSLContext | None = None) -> None:
         self.target_port = target_port
+        self._tls = tls
         self.port = 0
         self.black_hole = False
         self.delay_s = 0.0
@@ -32,7 +34,7 @@ class Proxy:
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)
-        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0, ssl=self._tls))
         self.port = server.sockets[0].getsockname()[1]
         self._started.set()
         self._loop.run_forever()
@@ -41,6 +43,7 @@ class Proxy:
         for task in tasks:
             task.cancel()
         self._loop.run_until_complete(asyncio.gather(*tasks, return_exceptions=True))
+        self._loop.run_until_complete(asyncio.sleep(0))  # closed transports end in the next round
         self._loop.close()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -52,12 +55,14 @@ class Proxy:
         await asyncio.gather(self._pump(reader, their_writer), self._pump(their_reader, writer))
 
     async def _pump(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        with suppress(OSError):
-            while chunk := await reader.read(65536):
-                if self.black_hole:
-                    continue
-                if self.delay_s:
-                    await asyncio.sleep(self.delay_s)
-                writer.write(chunk)
-                await writer.drain()
-        writer.close()
+        try:
+            with suppress(OSError):
+                while chunk := await reader.read(65536):
+                    if self.black_hole:
+                        continue
+                    if self.delay_s:
+                        await asyncio.sleep(self.delay_s)
+                    writer.write(chunk)
+                    await writer.drain()
+        finally:
+            writer.close()

@@ -1,5 +1,6 @@
 """Options: a flag wins over FILLMASK_*, that over the default; the help tells all of it; what is wrong is told in one line."""
 
+import hashlib
 import re
 import subprocess
 import sys
@@ -198,3 +199,36 @@ sys.exit(repr(imported) if (imported := sys.modules.keys() & {set(heavy)!r}) els
     told = subprocess.run([sys.executable, "-c", program], cwd=ROOT, capture_output=True, text=True, check=False)
     assert told.returncode == 0, told.stderr
     assert "usage: fillmask" in told.stdout
+
+
+@pytest.mark.parametrize("rate", ["100/second", "5/minute", "1000/hour", "999999999/day"])
+def test_rates(rate: str) -> None:
+    assert parse(ApiSettings, ["--rate-limit", rate], "fillmask api").rate_limit == rate
+
+
+@pytest.mark.parametrize(
+    "rate", ["0/second", "100", "100/fortnight", "-1/second", "1.5/second", "1/second;2/hour", "5/2 hours"]
+)
+def test_no_rates(capsys: pytest.CaptureFixture[str], rate: str) -> None:
+    with pytest.raises(SystemExit):
+        parse(ApiSettings, [f"--rate-limit={rate}"], "fillmask api")
+    assert "--rate-limit: " in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    "origin", ["*", "example.org", "https://a.org/", "https://a.org, *", "https://*.a.org", "null"]
+)
+def test_no_origins(capsys: pytest.CaptureFixture[str], origin: str) -> None:
+    with pytest.raises(SystemExit):
+        parse(ApiSettings, ["--cors-origins", origin], "fillmask api")
+    assert "is no origin" in capsys.readouterr().err
+
+
+def test_a_name_that_no_line_of_a_file_could_hold_gets_no_key(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit):
+        main(["key", "alice:bob"])
+    assert main(["key", "alice-2"]) == 0
+    told = capsys.readouterr()
+    key = next(line.strip() for line in told.err.splitlines() if "fm_" in line)
+    assert told.out == f"alice-2:{hashlib.sha256(key.encode()).hexdigest()}\n"
+    assert key not in told.out

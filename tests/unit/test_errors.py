@@ -3,8 +3,11 @@
 from collections.abc import Iterator
 
 import pytest
+from starlette.requests import Request
 
-from api.errors import respond_to, status_of
+from api.errors import on_any_error, respond_to, status_of
+from api.refusals import RateLimited
+from api.security_headers import SECURITY_HEADERS
 from common import errors
 
 
@@ -24,7 +27,7 @@ def make(kind: type[errors.FillmaskError]) -> errors.FillmaskError:
 @pytest.mark.parametrize("kind", ALL)
 def test_the_table_is_total(kind: type[errors.FillmaskError]) -> None:
     status = status_of(make(kind))
-    callers_doing = issubclass(kind, errors.RequestRefused | errors.CallerGone)
+    callers_doing = issubclass(kind, errors.RequestRefused | errors.CallerGone | RateLimited)
     assert 400 <= status < 500 if callers_doing else status >= 500
 
 
@@ -37,3 +40,10 @@ def test_come_back_later_says_when() -> None:
     response = respond_to(errors.Overloaded("full", 2.3))
     assert response.status_code == 503
     assert response.headers["retry-after"] == "3"
+
+
+async def test_a_bug_of_ours_says_nothing_of_its_inside() -> None:
+    response = await on_any_error(Request({"type": "http"}), ValueError("secret"))
+    assert response.status_code == 500
+    assert b"secret" not in bytes(response.body)
+    assert SECURITY_HEADERS.items() <= dict(response.headers).items(), "no middleware adds them here"
