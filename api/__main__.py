@@ -7,7 +7,7 @@ import signal
 import socket
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import uvicorn
 
@@ -19,13 +19,17 @@ from common.logs import set_up_logging
 
 log = logging.getLogger("fillmask.api")
 
+LAST_REQUESTS_S = 0.1
+"""Connections that were accepted last get so long to send their request."""
+
 
 class Server(uvicorn.Server):
     """uvicorn, with this project's way to stop: not ready first, then drain, exit 0; a second signal forces."""
 
-    def __init__(self, config: uvicorn.Config, drain_notice_s: float) -> None:
+    def __init__(self, config: uvicorn.Config, drain_notice_s: float, shares_listener: bool) -> None:
         super().__init__(config)
         self._drain_notice_s = drain_notice_s
+        self._shares_listener = shares_listener
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -39,7 +43,35 @@ class Server(uvicorn.Server):
         if load.draining:
             self.should_exit = self.force_exit = True
         load.draining = True
+        log.info("draining: not ready any more, accepting for another %s s", self._drain_notice_s)
         asyncio.get_running_loop().call_later(self._drain_notice_s, setattr, self, "should_exit", True)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        """Answers whom the kernel has let in already: to end a listener, or a connection not read yet, is to reset them."""
+        last = [connection for listener in sockets or () for connection in self._end(listener)]
+        for server in self.servers:
+            server.close()
+        for connection in last:
+            await asyncio.get_running_loop().connect_accepted_socket(self._protocol, connection)
+        if not self.force_exit:
+            await asyncio.sleep(LAST_REQUESTS_S)
+        await super().shutdown(sockets)
+
+    def _end(self, listener: socket.socket) -> list[socket.socket]:
+        """Those who wait to be accepted, the last ones. A listener that is shared goes on: others accept from it."""
+        waiting: list[socket.socket] = []
+        listener.setblocking(False)
+        with suppress(OSError):  # until there is nobody any more
+            while True:
+                waiting.append(listener.accept()[0])
+        if not self._shares_listener:
+            listener.shutdown(socket.SHUT_RDWR)
+        return waiting
+
+    def _protocol(self) -> asyncio.Protocol:
+        return self.config.http_protocol_class(  # type: ignore[call-arg]
+            config=self.config, server_state=self.server_state, app_state=self.lifespan.state
+        )
 
 
 def run(settings: ApiSettings) -> int:
@@ -54,14 +86,16 @@ def run(settings: ApiSettings) -> int:
     config = uvicorn.Config(
         create_app(settings),
         http=bounded_protocol(settings.receive_s),
+        ws="none",
         log_config=None,
         access_log=False,
         server_header=False,
-        proxy_headers=False,  # nothing here depends on the caller's address or scheme
+        proxy_headers=bool(settings.trusted_proxies),  # the caller's address, by which rates are limited without keys
+        forwarded_allow_ips=settings.trusted_proxies,
         timeout_keep_alive=settings.keep_alive_s,
         timeout_graceful_shutdown=settings.drain_s,
     )
-    server = Server(config, settings.drain_notice_s)
+    server = Server(config, settings.drain_notice_s, shares_listener=settings.fd is not None)
     server.run(sockets=[listener])
     return 0 if server.started else 1
 

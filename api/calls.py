@@ -11,6 +11,22 @@ from common.messages import PredictRequest, PredictResult, Reply
 LISTEN_AFTER_S = 0.05
 
 
+async def uncounted(_texts: int) -> None:
+    """What a caller is charged where no rate is limited."""
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """The HTTP request behind a call: how logs and traces name it, and when nobody is there any more."""
+
+    hung_up: Callable[[], Coroutine[Any, Any, None]]
+    """Returns when the caller's connection is gone."""
+    http_request_id: str = ""
+    trace_context: str = ""
+    charge: Callable[[int], Coroutine[Any, Any, None]] = uncounted
+    """Told how many texts the model is about to be asked; raises RateLimited if that is more than the caller's share."""
+
+
 @dataclass(frozen=True, slots=True)
 class Wanted:
     """What a caller wants to know of each mask, and by when. With targets, top_k only limits how many of them come back."""
@@ -18,8 +34,7 @@ class Wanted:
     top_k: int
     target_ids: list[int]
     timeout_s: float
-    hung_up: Callable[[], Coroutine[Any, Any, None]]
-    """Returns when the caller's connection is gone."""
+    caller: Caller
 
 
 @dataclass(slots=True)

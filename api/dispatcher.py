@@ -24,14 +24,13 @@ from api.tokenization import EncodedText
 from common.connection import REFUSALS, TRANSPORT_ERRORS, backoff_s, explain
 from common.errors import DeadlineExceeded, Overloaded, TransportAway
 from common.messages import PredictRequest, PredictResult, pack_integers
-from common.transport import FrontEndTransport, WorkerStatus
+from common.status import READY, WorkerStatus
+from common.transport import FrontEndTransport
 
 log = logging.getLogger("fillmask.dispatcher")
 
 WATCH_EVERY_S = 1.0
 LOOK_FOR_WORKERS_EVERY_S = 0.1
-
-READY = "ready"
 
 
 class Dispatcher:
@@ -39,7 +38,7 @@ class Dispatcher:
 
     def __init__(self, transport: FrontEndTransport, front_end: str, limits: Limits) -> None:
         self._transport = transport
-        self._front_end = front_end
+        self.front_end = front_end
         self._limits = limits
         self._waiting: dict[bytes, Waiter] = {}
         self._outbox: list[bytes] = []
@@ -63,7 +62,7 @@ class Dispatcher:
         loop = asyncio.get_running_loop()
         call = Call(len(texts), [None] * len(texts), loop.create_future())
         request_ids = self._register(call, texts, wanted, loop.time() + wanted.timeout_s)
-        listening = Listening(call, wanted.hung_up)
+        listening = Listening(call, wanted.caller.hung_up)
         try:
             async with asyncio.timeout(wanted.timeout_s):
                 await call.done
@@ -102,12 +101,14 @@ class Dispatcher:
             request_id = self._id_prefix + next(self._id_counter).to_bytes(8, "little")
             request = PredictRequest(
                 request_id,
-                self._front_end,
+                self.front_end,
                 remaining_ms,
                 pack_integers(text.token_ids),
                 pack_integers(text.mask_positions),
                 wanted.top_k,
                 target_ids,
+                wanted.caller.http_request_id,
+                wanted.caller.trace_context,
             )
             self._waiting[request_id] = Waiter(call, index, request, expires_at)
             request_ids.append(request_id)
@@ -200,6 +201,7 @@ class Dispatcher:
         if self.load.away:
             log.info("Redis answers")
         self.workers = workers
+        self.load.oldest_s = outcome.oldest_ms / 1000
         self.load.away = ""
         self.load.no_worker = _trouble(workers)
         now = asyncio.get_running_loop().time()
@@ -239,5 +241,5 @@ def _trouble(workers: Sequence[WorkerStatus]) -> str:
     """Why none of them can serve; empty if one can."""
     if any(worker.state == READY for worker in workers):
         return ""
-    reasons = sorted({f"{worker.state} {worker.reason}".strip() for worker in workers})
-    return f"no worker is ready: {'; '.join(reasons)}" if reasons else "no worker serves this model"
+    states = sorted({worker.state for worker in workers})
+    return f"no worker is ready: {', '.join(states)}" if states else "no worker serves this model"

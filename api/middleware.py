@@ -1,4 +1,4 @@
-"""Pure ASGI layers around the application: a request id, one log line and metrics a request, and a limit on bodies.
+"""Pure ASGI layers around the application: an id, one log line, metrics and a span a request, and a limit on bodies.
 
 Starlette's BaseHTTPMiddleware costs a task and a queue a request; these cost two function calls.
 """
@@ -8,17 +8,19 @@ import re
 import secrets
 import time
 from itertools import count
+from typing import Any
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from api import metrics
 from api.admission import Load
 from common.errors import BodyTooLarge
+from common.tracing import Traces, end
 
 log = logging.getLogger("fillmask.access")
 
-_PROBES = frozenset(("/healthz", "/readyz", "/metrics"))
-"""Asked every few seconds by machines; their lines would hide the others."""
+_PROBES = frozenset(("/healthz", "/readyz", "/metrics", "/status"))
+"""Asked every few seconds by machines and by the page; their lines would hide the others."""
 
 _REQUEST_ID = re.compile(rb"[\w.:-]{1,64}")
 
@@ -69,21 +71,63 @@ class RequestContext:
         return f"{self._prefix}-{next(self._counter):x}".encode()
 
     def _record(self, scope: Scope, status: int, duration_s: float) -> None:
-        route = getattr(scope.get("route"), "path", "unmatched")  # the pattern, never the path that was sent
+        route = _route(scope)
         metrics.REQUESTS.labels(route, status).inc()
         metrics.LATENCY.labels(route).observe(duration_s)
+        if scope["method"] == "POST":  # all of them are fills
+            metrics.RECENT.add(duration_s, failed=status >= 500)
         error_type = scope["state"].get("error_type", "")
         if error_type:
             metrics.REFUSED.labels(error_type).inc()
-        if self._access_log:
-            outcome = {
-                "request_id": scope["state"]["request_id"],
-                "route": route,
-                "status": status,
-                "ms": round(duration_s * 1000, 2),
-            }
-            level = logging.DEBUG if route in _PROBES else logging.INFO
-            log.log(level, "request", extra={"fields": outcome | ({"error_type": error_type} if error_type else {})})
+        level = logging.DEBUG if route in _PROBES else logging.INFO
+        if self._access_log and log.isEnabledFor(level):
+            outcome = {"route": route, "status": status, "ms": round(duration_s * 1000, 2)}
+            log.log(level, "request", extra={"fields": _told(scope["state"]) | outcome})
+
+
+def _told(state: dict[str, Any]) -> dict[str, str | int]:
+    """What the steps of a request left in its state for whoever watches: ids, codes and numbers, never a text."""
+    told = {name: state[name] for name in ("request_id", "caller", "error_type") if state.get(name)}
+    if trace_context := state.get("trace_context"):
+        told["trace_id"] = trace_context.split("-")[1]
+    if spent := state.get("spent"):
+        told |= {"tokens": spent.tokens, "batch_requests": spent.batch_requests}
+    return told
+
+
+class Traced:
+    """A span a request, in the caller's trace if it sent one. In the application only when traces are on."""
+
+    def __init__(self, app: ASGIApp, traces: Traces) -> None:
+        self._app = app
+        self._traces = traces
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope["type"] != "http" or scope["path"] in _PROBES:
+            await self._app(scope, receive, send)
+            return
+        span = self._traces.begin(scope["headers"])
+        state, status = scope["state"], 500
+        state["trace_context"] = self._traces.context_of(span)
+
+        async def send_traced(message: Message) -> None:
+            nonlocal status
+            status = message.get("status", status)
+            await send(message)
+
+        try:
+            await self._app(scope, receive, send_traced)
+        finally:
+            method, route = scope["method"], _route(scope)
+            span.update_name(f"{method} {route}")
+            http = {"http.request.method": method, "http.route": route, "http.response.status_code": status}
+            span.set_attributes(http | {f"fillmask.{name}": told for name, told in _told(state).items()})
+            end(span, state.get("error_type", "internal") if status >= 500 else "")
+
+
+def _route(scope: Scope) -> str:
+    """The pattern, never the path that was sent."""
+    return getattr(scope.get("route"), "path", "unmatched")
 
 
 class BodyLimit:
@@ -100,17 +144,18 @@ class BodyLimit:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        received = 0
+        received, announced_too_large = 0, self._announced_too_large(scope)
 
         async def receive_limited() -> Message:
             nonlocal received
-            message = await receive()
-            received += len(message.get("body", b""))
-            if received > self._max_body_bytes or (message.get("more_body") and self._announced_too_large(scope)):
-                raise BodyTooLarge(
-                    f"the body is larger than the limit of {self._max_body_bytes} bytes", limit=self._max_body_bytes
-                )
-            return message
+            if not announced_too_large:  # else who waits for "100 Continue" would be told to send it
+                message = await receive()
+                received += len(message.get("body", b""))
+                if received <= self._max_body_bytes:
+                    return message
+            raise BodyTooLarge(
+                f"the body is larger than the limit of {self._max_body_bytes} bytes", limit=self._max_body_bytes
+            )
 
         await self._app(scope, receive_limited, send)
 

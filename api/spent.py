@@ -21,12 +21,15 @@ class Spent:
     queue_ms: float = 0.0
     inference_ms: float = 0.0
     batch_requests: int = 0
+    tokens: int = 0
     unknown_tokens: int = 0
 
     def encoded(self, texts: Iterable[EncodedText], started: float) -> None:
         """Notes the end of tokenising that began at `started`, of time.perf_counter()."""
         self.tokenize_ms += (time.perf_counter() - started) * 1000
-        self.unknown_tokens += sum([text.unknown_tokens for text in texts])
+        for text in texts:
+            self.tokens += len(text.token_ids)
+            self.unknown_tokens += text.unknown_tokens
 
     def predicted(self, results: Sequence[PredictResult]) -> None:
         self.queue_ms += max([result.queue_ms for result in results])

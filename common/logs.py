@@ -43,3 +43,4 @@ def set_up_logging(level: str, log_format: LogFormat) -> None:
     logging._srcfile = None
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     logging.getLogger("huggingface_hub").setLevel(logging.WARNING)
+    logging.getLogger("opentelemetry").setLevel(logging.ERROR)  # not each try while a collector is away

