@@ -13,6 +13,8 @@ from common.errors import StartupError
 if TYPE_CHECKING:
     from torch import Tensor, nn
 
+    from worker.last_layer import LastLayer
+
 _SAFETENSORS = ("model.safetensors", "model.safetensors.index.json", "model-*.safetensors")
 _PICKLED = ("pytorch_model.bin", "pytorch_model.bin.index.json", "pytorch_model-*.bin")
 
@@ -38,6 +40,8 @@ class MaskedHead:
         self.model = model
         self.takes_segments = takes_segments
         self._positions: tuple[Tensor, Tensor] | None = None
+        self._columns: Tensor | None = None
+        self._last_layer: LastLayer | None = None
         encoder: nn.Module = model.base_model  # type: ignore[assignment]
         encoder.register_forward_hook(self._cut)
 
@@ -68,7 +72,15 @@ class MaskedHead:
     def _cut(self, _module: "nn.Module", _inputs: object, output: Any) -> Any:
         if self._positions is not None:
             output["last_hidden_state"] = output[0][self._positions].unsqueeze(0)
+        if self._columns is not None and self._last_layer is None:
+            output["last_hidden_state"] = output[0].take_along_dim(self._columns[:, None, None], dim=1)
         return output
+
+    def narrow_last_layer(self) -> None:
+        """From now on `at_one_mask_a_row` leaves out what nobody looks at, if the architecture is known for it."""
+        from worker.last_layer import stand_in_for_last
+
+        self._last_layer = stand_in_for_last(self.model)
 
     def at_masks(self, inputs: "dict[str, Tensor]", mask_rows: "Tensor", mask_columns: "Tensor") -> "Tensor":
         """float32[masks, vocabulary]"""
@@ -78,6 +90,19 @@ class MaskedHead:
         finally:
             self._positions = None
         return logits.squeeze(0)
+
+    def at_one_mask_a_row(self, inputs: "dict[str, Tensor]", mask_columns: "Tensor") -> "Tensor":
+        """[batch, vocabulary] in the model's precision: the logits at column mask_columns[i] of each row i."""
+        self._columns = mask_columns
+        if self._last_layer is not None:
+            self._last_layer.columns = mask_columns
+        try:
+            logits: Tensor = self.model(**inputs).logits
+        finally:
+            self._columns = None
+            if self._last_layer is not None:
+                self._last_layer.columns = None
+        return logits.squeeze(1)
 
     def reference(self, token_ids: list[int]) -> Any:
         """float32[length, vocabulary] of one row without padding, from the model as it came."""

@@ -4,39 +4,38 @@
     infer   loads the engine, then runs batch after batch on it           -> Outcome (Computed or Failed)
     reply   turns rows into replies, and finishes the requests in Redis
 
-One batch is prepared while one is computed, and no more: what is chosen late is chosen well. The threads share the GIL,
-but spend their time where it is free: in Redis' socket, in the engine, in Redis' socket.
+One batch is prepared while one is computed, and no more: what is chosen late is chosen well. A device that takes two has the
+next one started before the last one is answered, so that it never waits for Python. The threads share the GIL, but spend their
+time where it is free: in Redis' socket, in the engine, in Redis' socket.
 """
 
 import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from redis.exceptions import ResponseError
 
 from common.connection import BLOCK_MS, TRANSPORT_ERRORS, backoff_s, explain
-from common.errors import EngineBroken
-from common.messages import PredictFailure, PredictRequest, Reply, pack_integers
+from common.messages import PredictFailure, Reply
+from common.tracing import Traces
 from common.transport import Delivery, WorkerTransport
-from worker import metrics
+from worker import journal, metrics
 from worker.batching import BatchPolicy, choose_batch
-from worker.engines.base import Engine, PaddedBatch
+from worker.engines.base import Engine
 from worker.health import Health
 from worker.housekeeping import Held
-from worker.isolation import Computed, Failed, Outcome, in_halves
-from worker.padding import ModelLimits, Timings, collate, scatter
+from worker.inference import Inference, Prepared, Running
+from worker.isolation import Computed, Failed, Outcome
+from worker.padding import ModelLimits, Timings, scatter
 
 log = logging.getLogger("fillmask.pipeline")
 
 P = ParamSpec("P")
 T = TypeVar("T")
-
-_WARM_UP_TOKENS = 16
-"""A sentence; the shape for which engines are compared throughout."""
 
 _LOOKS_A_BATCH = 4
 """How often a busy worker looks for more while a batch runs."""
@@ -44,41 +43,46 @@ _LOOKS_A_BATCH = 4
 _LOOK_AHEAD = 2
 """How many batches' worth of requests are looked at, to put like lengths together."""
 
+_WAITS_FOR_NEXT = 0.5
+"""A batch's answer is not asked for during this part of the time that it should take: the next batch may come, and start."""
 
-class Prepared(NamedTuple):
-    """A batch for the engine; `padded` is None if it does not fit the model, and halves will find the request to blame."""
-
-    deliveries: Sequence[Delivery]
-    padded: PaddedBatch | None
-    holds_slot: bool
+_END = Prepared((), None, holds_slot=False)
+"""No batch comes after it."""
 
 
 class Pipeline:
     def __init__(
-        self, transport: WorkerTransport, engine: Engine, health: Health, policy: BatchPolicy, limits: ModelLimits
+        self,
+        transport: WorkerTransport,
+        engine: Engine,
+        health: Health,
+        policy: BatchPolicy,
+        limits: ModelLimits,
+        traces: Traces | None = None,
     ) -> None:
         self.held = Held()
         self._transport = transport
         self._engine = engine
         self._health = health
         self._policy = policy
-        self._limits = limits
+        self._inference = Inference(engine, health, limits)
+        self._traces = traces
         self._loaded = threading.Event()
         self._idle = threading.Event()
         self._stopping = threading.Event()
         self._slot = threading.Semaphore(1)  # free: fetch may prepare the next batch
-        self._prepared: queue.SimpleQueue[Prepared | None] = queue.SimpleQueue()
+        self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
 
     def stop(self) -> None:
         """Takes nothing more; what is prepared or being computed is still answered, what only waits is handed back."""
-        self._health.state = "draining"
+        self._health.draining = True
         self._stopping.set()
 
     def take_over(self, delivery: Delivery) -> None:
         """Runs a request alone in its batch: it may be what silenced the worker that had it before."""
         self.held.add([delivery])
-        self._prepared.put(self._prepare([delivery], holds_slot=False))
+        self._prepared.put(self._inference.prepare([delivery], holds_slot=False))
 
     def fetch(self) -> None:
         waiting: list[Delivery] = []
@@ -86,42 +90,52 @@ class Pipeline:
             waiting = self._fetch_once(waiting)
         if waiting:
             self._patiently(self._transport.hand_back, [delivery.entry_id for delivery in waiting])
-        self._prepared.put(None)
+        self._prepared.put(_END)
 
     def infer(self, check: Callable[[], None]) -> None:
         """`check` runs when the engine is loaded; what it raises ends the worker before it was ready."""
         self._engine.load()
         check()
-        self._warm_up()
-        self._health.state = "ready"
+        self._policy = self._inference.warm_up(self._policy)
+        self._health.loaded = True
         self._loaded.set()
         metrics.READY.set(1)
         log.info("ready: engine %s", self._engine.name)
-        while (prepared := self._next_prepared()) is not None:
-            if prepared.holds_slot:
-                self._slot.release()
-            for outcome in self._compute(prepared):
-                self._outcomes.put(outcome)
+        self._serve()
         self._engine.close()
         self._outcomes.put(None)
 
-    def _next_prepared(self) -> Prepared | None:
-        """The next batch, at once if it is prepared already; else the device idles, and says so."""
+    def _serve(self) -> None:
+        running: Running | None = None
+        while (prepared := self._next_prepared(running)) is not _END:
+            begun = self._begin(prepared, running) if prepared else None
+            self._end(running, begun)
+            running = begun
+            if not self._inference.overlaps:
+                self._end(running, None)
+                running = None
+        self._end(running, None)
+
+    def _begin(self, prepared: Prepared, running: Running | None) -> Running:
+        if prepared.holds_slot:
+            self._slot.release()
+        return self._inference.begin(prepared, running)
+
+    def _end(self, running: Running | None, following: Running | None) -> None:
+        if running:
+            for outcome in self._inference.end(running, following):
+                self._outcomes.put(outcome)
+
+    def _next_prepared(self, running: Running | None) -> Prepared | None:
+        """The next batch. None if one is running and no other comes soon; if none is, the device idles, and says so."""
         with suppress(queue.Empty):
-            return self._prepared.get_nowait()
+            return self._prepared.get(timeout=self._inference.expected_s(running) * _WAITS_FOR_NEXT if running else 0)
+        if running:
+            return None
         self._idle.set()
         prepared = self._prepared.get()
         self._idle.clear()
         return prepared
-
-    def _warm_up(self) -> None:
-        """Pays what the first request would pay, and learns the pace that admission needs to know from the start."""
-        length = min(_WARM_UP_TOKENS, self._limits.max_tokens)
-        fitting = min(self._policy.max_batch_requests, self._policy.max_padded_tokens // length)
-        self._engine.warm_up([(1, length), (fitting, length)])
-        blank = PredictRequest(b"", "", 0, pack_integers([0] * length), pack_integers([1]), top_k=5)
-        delivery = Delivery(b"", blank, put_at_s=0.0, expires_at_s=0.0)
-        self._run([delivery] * fitting, collate([blank] * fitting, self._limits))
 
     def reply(self) -> None:
         while (outcome := self._outcomes.get()) is not None:
@@ -129,6 +143,7 @@ class Pipeline:
             self._patiently(self._transport.finish, list(zip(outcome.deliveries, replies, strict=True)))
             self.held.remove(outcome.deliveries)
             _count(outcome, replies)
+            journal.tell(outcome, replies, self._traces)
 
     def _free_slot(self) -> bool:
         """Waits until a batch may be prepared; False when there shall be none any more."""
@@ -144,7 +159,7 @@ class Pipeline:
         if choice.expired:
             self._outcomes.put(Failed(choice.expired, "deadline", "its deadline passed while it waited"))
         if choice.batch:
-            self._prepared.put(self._prepare(choice.batch, holds_slot=True))
+            self._prepared.put(self._inference.prepare(choice.batch, holds_slot=True))
         else:
             self._slot.release()
         return choice.leftover
@@ -173,35 +188,6 @@ class Pipeline:
         taken = self._patiently(self._transport.take, count, block_ms) or []
         self.held.add(taken)
         return taken
-
-    def _prepare(self, deliveries: Sequence[Delivery], holds_slot: bool) -> Prepared:
-        try:
-            return Prepared(deliveries, self._collate(deliveries), holds_slot)
-        except ValueError:
-            return Prepared(deliveries, None, holds_slot)
-
-    def _collate(self, deliveries: Sequence[Delivery]) -> PaddedBatch:
-        return collate([delivery.request for delivery in deliveries], self._limits)
-
-    def _compute(self, prepared: Prepared) -> Iterable[Outcome]:
-        if prepared.padded is not None:
-            try:
-                return [self._run(prepared.deliveries, prepared.padded)]
-            except EngineBroken:
-                raise
-            except Exception as error:
-                log.warning("a batch of %d failed (%s): trying halves", len(prepared.deliveries), type(error).__name__)
-        return in_halves(prepared.deliveries, lambda part: self._run(part, self._collate(part)))
-
-    def _run(self, deliveries: Sequence[Delivery], padded: PaddedBatch) -> Computed:
-        started_s = time.monotonic()
-        self._health.batch_begins(started_s)
-        try:
-            top = self._engine.predict(padded)
-        finally:
-            took_s = self._health.batch_ends(len(deliveries))
-        metrics.PADDING_RATIO.observe(padded.padded_tokens / padded.attention_mask.sum())
-        return Computed(deliveries, top, started_s, took_s)
 
     def _patiently(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
         """A call on Redis, repeated with back-off until it succeeds; None if the worker is to stop before it does."""

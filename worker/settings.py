@@ -9,7 +9,7 @@ from pydantic import Field, model_validator
 
 from common.settings import CommonSettings
 
-EngineName = Literal["auto", "onnx", "openvino", "cuda", "torch", "echo", "drill"]
+EngineName = Literal["auto", "onnx", "onnx-int8", "openvino", "openvino-int8", "cuda", "torch", "echo", "drill"]
 
 
 def _some_name() -> str:
@@ -19,14 +19,19 @@ def _some_name() -> str:
 class WorkerSettings(CommonSettings):
     engine: EngineName = Field(
         "auto",
-        description="onnx (CPU), openvino (CPU, int8 if the model has it), cuda (torch on a GPU), torch (on the CPU); "
-        "without a model: echo (the bare pipe), drill (a simulated device, faults)",
+        description="auto: cuda if there is a device, else openvino-int8 if the model has it, else the faster of onnx and "
+        "openvino; torch runs on the CPU, onnx-int8 has neighbours change scores; without a model: echo (the bare pipe), drill "
+        "(a simulated device, faults)",
     )
     name: str = Field(default_factory=_some_name, description="this worker's name in Redis and in logs")
     cuda_dtype: Literal["float16", "bfloat16", "float32"] = Field("float16", description="cuda engine: its precision")
+    cuda_graphs: bool = Field(True, description="cuda engine: capture a graph of each shape at the start")
     threads: int = Field(0, ge=0, description="compute threads; 0: this worker's share of the cores it may use")
-    max_batch_requests: int = Field(64, ge=1, description="most requests in one batch")
-    max_padded_tokens: int = Field(8192, ge=8, description="most tokens, padding included, in one batch")
+    torch_compile: bool = Field(False, description="cuda and torch engines: compile the model at the start, in 20 s or more")
+    max_batch_requests: int = Field(0, ge=0, description="most requests in one batch; 0: measured at the start")
+    max_padded_tokens: int = Field(
+        0, ge=0, description="most tokens, padding included, in one batch; 0: measured at the start"
+    )
     max_wait_ms: int = Field(0, ge=0, description="how long a batch waits for company; 0: not at all")
     lease_ms: int = Field(1500, ge=100, description="a batch unanswered for so long is taken over by another worker")
     stall_s: float = Field(60.0, gt=0, description="a batch that takes longer ends the worker: its device hangs")
@@ -42,6 +47,6 @@ class WorkerSettings(CommonSettings):
 
     @model_validator(mode="after")
     def _sizes_fit(self) -> "WorkerSettings":
-        if self.max_padded_tokens < self.max_batch_requests:
+        if 0 < self.max_padded_tokens < self.max_batch_requests:
             raise ValueError("max_padded_tokens is below max_batch_requests, so no such batch could ever fit")
         return self

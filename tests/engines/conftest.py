@@ -8,8 +8,8 @@ from batches import CheckpointOf
 from checkpoints import ARCHITECTURES, build_checkpoint
 
 from common.checkpoint import Checkpoint, open_checkpoint
-from worker.engines.base import Engine
-from worker.engines.cuda import TorchEngine
+from worker.engines.base import BatchLimits, Engine
+from worker.engines.cuda import TorchEngine, TorchOptions
 from worker.engines.onnx import OnnxEngine
 from worker.engines.openvino import OpenVinoEngine
 from worker.export import export_onnx
@@ -17,7 +17,8 @@ from worker.export import export_onnx
 ENGINES: dict[str, Callable[[Checkpoint], Engine]] = {
     "onnx": lambda checkpoint: OnnxEngine(checkpoint, threads=1, cache_dir=checkpoint.folder / "cache"),
     "openvino": lambda checkpoint: OpenVinoEngine(checkpoint, threads=1, cache_dir=checkpoint.folder / "cache"),
-    "torch": lambda checkpoint: TorchEngine(checkpoint, "cpu", "float32", threads=1),
+    "torch": lambda checkpoint: TorchEngine(checkpoint, TorchOptions("cpu")),
+    "torch in buckets": lambda checkpoint: TorchEngine(checkpoint, TorchOptions("cpu", largest=BatchLimits(8, 256))),
 }
 """Every engine that runs a model; one more line here puts it under the whole contract."""
 
@@ -46,6 +47,22 @@ def checkpoint(request: pytest.FixtureRequest, checkpoint_of: CheckpointOf) -> C
 def engine(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Iterator[Engine]:
     loaded = ENGINES[request.param](checkpoint)
     loaded.load()
+    loaded.warm_up([])
+    yield loaded
+    loaded.close()
+
+
+@pytest.fixture(scope="session")
+def bert(checkpoint_of: CheckpointOf) -> Checkpoint:
+    return checkpoint_of("bert")
+
+
+@pytest.fixture(scope="module", params=ENGINES)
+def bert_engine(request: pytest.FixtureRequest, bert: Checkpoint) -> Iterator[Engine]:
+    """One architecture is enough for what does not depend on it."""
+    loaded = ENGINES[request.param](bert)
+    loaded.load()
+    loaded.warm_up([])
     yield loaded
     loaded.close()
 

@@ -7,7 +7,9 @@ import pytest
 from batches import assert_same, batch_of, masks_of, random_row
 
 from common.checkpoint import Checkpoint
+from common.messages import PredictRequest, PredictResult, pack_integers, unpack_floats, unpack_integers
 from worker.engines.base import Engine, TopTokens
+from worker.padding import ModelLimits, Timings, collate, scatter
 
 TEXTS = (
     "今天天气很好，我们去公园走走{mask}。",
@@ -27,6 +29,48 @@ def test_alone_is_as_in_any_batch(engine: Engine, checkpoint: Checkpoint) -> Non
         together = engine.predict(batch_of([rows[index] for index in chosen], checkpoint))
         for place, index in enumerate(chosen):
             assert_same(masks_of(together, slice(place, place + 1)), alone[index])
+
+
+def test_b11_a_hundred_texts_alone_and_in_random_batches(bert_engine: Engine, bert: Checkpoint) -> None:
+    generator = np.random.default_rng(11)
+    lengths = [3, 512, *generator.integers(3, 129, 90), *generator.integers(129, 513, 8)]
+    rows = [random_row(bert, int(length), generator) for length in lengths]
+    alone = [bert_engine.predict(batch_of([row], bert)) for row in rows]
+    order = generator.permutation(len(rows)).tolist()
+    while order:
+        count = int(generator.integers(2, 33))
+        chosen, order = order[:count], order[count:]
+        together = bert_engine.predict(batch_of([rows[index] for index in chosen], bert))
+        for place, index in enumerate(chosen):
+            assert_same(masks_of(together, slice(place, place + 1)), alone[index])
+
+
+def test_b09_each_request_of_a_batch_has_its_own_way(bert_engine: Engine, bert: Checkpoint) -> None:
+    """top_k of 1, 5 and 20, one mask or three, targets or none: each gets what it gets alone."""
+    generator = np.random.default_rng(9)
+    asked = [
+        _request(bert, random_row(bert, 9, generator), top_k=1),
+        _request(bert, random_row(bert, 30, generator), top_k=20),
+        _request(bert, [*random_row(bert, 5, generator), *[bert.mask_token_id] * 2], top_k=5),
+        _request(bert, random_row(bert, 7, generator), top_k=2, targets=(20, 90, 50)),
+        _request(bert, [*random_row(bert, 6, generator), bert.mask_token_id], top_k=9, targets=(33, 21)),
+        _request(bert, random_row(bert, 3, generator), top_k=1000),
+    ]
+    together = _replies(bert_engine, bert, asked)
+    for request, reply in zip(asked, together, strict=True):
+        (alone,) = _replies(bert_engine, bert, [request])
+        targets = len(unpack_integers(request.target_ids))
+        assert reply.candidates == min(request.top_k, targets or bert.vocabulary_size)
+        shape = (-1, reply.candidates)
+        found, expected = (
+            TopTokens(
+                unpack_integers(one.token_ids).reshape(shape),
+                unpack_floats(one.probabilities).reshape(shape),
+                np.empty(0, np.float32),
+            )
+            for one in (reply, alone)
+        )
+        assert_same(found, expected)
 
 
 def test_rows_have_answers_of_their_own(engine: Engine, checkpoint: Checkpoint) -> None:
@@ -92,5 +136,29 @@ def test_targets_have_the_probabilities_of_the_list(engine: Engine, checkpoint: 
     assert bare.token_ids.shape == (2, 0)
 
 
+def test_an_answer_may_be_asked_for_later(engine: Engine, checkpoint: Checkpoint) -> None:
+    """As many batches may be started as the engine says; their answers do not write over one another."""
+    generator = np.random.default_rng(12)
+    batches = [batch_of([random_row(checkpoint, 9, generator)], checkpoint) for _ in range(2)]
+    expected = [engine.predict(batch) for batch in batches]
+    answers = [engine.start(batch) for batch in batches]
+    for answer, alone in zip(answers, expected, strict=True):
+        assert_same(answer(), alone)
+
+
 def test_warm_up_takes_the_largest_shape(engine: Engine, checkpoint: Checkpoint) -> None:
     engine.warm_up([(1, 1), (2, checkpoint.max_tokens)])
+
+
+def _request(checkpoint: Checkpoint, row: list[int], top_k: int, targets: tuple[int, ...] = ()) -> PredictRequest:
+    masks = [place for place, token_id in enumerate(row) if token_id == checkpoint.mask_token_id]
+    return PredictRequest(
+        bytes(16), "f", 0, pack_integers(row), pack_integers(masks), top_k, pack_integers(targets) if targets else b""
+    )
+
+
+def _replies(engine: Engine, checkpoint: Checkpoint, requests: list[PredictRequest]) -> list[PredictResult]:
+    top = engine.predict(collate(requests, ModelLimits.of(checkpoint)))
+    replies = scatter(top, requests, Timings([0.0] * len(requests), 0.0))
+    assert all(isinstance(reply, PredictResult) for reply in replies)
+    return [reply for reply in replies if isinstance(reply, PredictResult)]

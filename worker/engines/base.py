@@ -1,12 +1,21 @@
 """What every engine is: rectangular batches in, the top tokens at the mask positions out. It knows nothing of requests."""
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 
 Ids = NDArray[np.int64]
+
+
+class BatchLimits(NamedTuple):
+    """How large a batch may be. The defaults are more than any CPU profits from."""
+
+    max_requests: int = 64
+    max_padded_tokens: int = 8192
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +66,11 @@ class Engine(Protocol):
     """One loaded model on one device. All calls come from one thread."""
 
     name: str
+    largest: BatchLimits
+    """Batches beyond it cannot be worth their while; within it worker/limits.py measures."""
+    in_flight: int
+    """How many batches may be started before the first is answered: 2 keeps a device busy while the next is prepared; an
+    engine that computes in the caller's own time has 1."""
 
     def load(self) -> None:
         """Reads the weights. Raises StartupError in one line if they are missing, or have no masked-language-model head."""
@@ -67,5 +81,21 @@ class Engine(Protocol):
     def predict(self, batch: PaddedBatch) -> TopTokens:
         """Raises EngineBroken if the device is lost for good; any other exception concerns this batch alone."""
 
+    def start(self, batch: PaddedBatch) -> Callable[[], TopTokens]:
+        """Begins it; the call of what comes back waits for the answer. Both raise what predict raises."""
+
     def close(self) -> None:
         """Frees the device. Nothing is called after it."""
+
+
+class AtOnce:
+    """The part of an engine that computes in the caller's own time: a batch starts when its answer is asked for."""
+
+    largest = BatchLimits()
+    in_flight = 1
+
+    def predict(self, batch: PaddedBatch) -> TopTokens:
+        raise NotImplementedError
+
+    def start(self, batch: PaddedBatch) -> Callable[[], TopTokens]:
+        return partial(self.predict, batch)

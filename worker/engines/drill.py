@@ -1,19 +1,22 @@
 """An echo engine with a simulated device and faults on demand: for `make drill`, scale-out tests and tests of recovery.
 
-The device costs a fixed time a batch and a time a padded token, spent asleep as a GPU's host would. A fault is asked for
-by a request's top_k, so that it travels the whole way like any other request. It is never picked by `auto`.
+The device costs a fixed time a batch and a time a padded token, spent asleep as a GPU's host would; like a GPU it takes the
+next batch while it works on one. A fault is asked for by a request's top_k, so that it travels the whole way like any other
+request. It is never picked by `auto`.
 """
 
 import logging
 import os
 import signal
 import time
+from collections.abc import Callable
 from enum import IntEnum
+from functools import partial
 
 import numpy as np
 
 from common.errors import EngineBroken
-from worker.engines.base import PaddedBatch, TopTokens
+from worker.engines.base import BatchLimits, PaddedBatch, TopTokens
 from worker.engines.echo import EchoEngine
 
 log = logging.getLogger("fillmask.drill")
@@ -31,11 +34,14 @@ class Fault(IntEnum):
 
 class DrillEngine:
     name = "drill"
+    largest = BatchLimits()
+    in_flight = 2
 
     def __init__(self, vocabulary_size: int, batch_ms: float, token_us: float) -> None:
         self._echo = EchoEngine(vocabulary_size)
         self._batch_s = batch_ms / 1e3
         self._token_s = token_us / 1e6
+        self._busy_until_s = 0.0
 
     def load(self) -> None:
         log.warning("this is the drill engine: it has no model and breaks when asked to")
@@ -44,7 +50,16 @@ class DrillEngine:
         pass
 
     def predict(self, batch: PaddedBatch) -> TopTokens:
-        time.sleep(self._batch_s + self._token_s * batch.padded_tokens)
+        return self.start(batch)()
+
+    def start(self, batch: PaddedBatch) -> Callable[[], TopTokens]:
+        """Queued on the device, which works on one batch after the other."""
+        self._busy_until_s = max(self._busy_until_s, time.monotonic())
+        self._busy_until_s += self._batch_s + self._token_s * batch.padded_tokens
+        return partial(self._answer, batch, self._busy_until_s)
+
+    def _answer(self, batch: PaddedBatch, at_s: float) -> TopTokens:
+        time.sleep(max(0.0, at_s - time.monotonic()))
         top = self._echo.predict(batch)
         match batch.top_k:
             case Fault.KILLS_WORKER:

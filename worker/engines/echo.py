@@ -6,10 +6,10 @@ It measures the bare pipe (HTTP, Redis, batching) and stands in for a model in t
 import numpy as np
 from numpy.typing import NDArray
 
-from worker.engines.base import PaddedBatch, TopTokens
+from worker.engines.base import AtOnce, PaddedBatch, TopTokens
 
 
-class EchoEngine:
+class EchoEngine(AtOnce):
     """Candidate i at any mask of a row is (the sum of the row's token ids + i) mod vocabulary, with probability 2^-(i+1)."""
 
     name = "echo"

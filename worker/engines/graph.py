@@ -14,9 +14,10 @@ from numpy.typing import NDArray
 
 from common.checkpoint import Checkpoint, fetch
 from common.errors import StartupError
-from worker.engines.base import PaddedBatch, TopTokens, blank_batch
+from worker.engines.base import AtOnce, PaddedBatch, TopTokens, blank_batch
+from worker.engines.mapped import give_back
 from worker.engines.ranking import rank
-from worker.graph_cache import cached_onnx
+from worker.graph_cache import cached_onnx, is_cached
 
 log = logging.getLogger("fillmask.worker")
 
@@ -31,7 +32,7 @@ Integers = type[np.int64 | np.int32]
 Feed = dict[str, NDArray[np.int64 | np.int32]]
 
 
-class GraphEngine(ABC):
+class GraphEngine(AtOnce, ABC):
     """Takes our own exports (logits at the masks only) and the usual ones with logits at every position."""
 
     name: str
@@ -43,6 +44,10 @@ class GraphEngine(ABC):
         self._threads = threads
         self._cache_dir = cache_dir
         self._inputs: dict[str, Integers] = {}
+
+    @abstractmethod
+    def close(self) -> None:
+        """Frees the model."""
 
     @abstractmethod
     def _open(self, graph: Path) -> Mapping[str, str]:
@@ -75,6 +80,10 @@ class GraphEngine(ABC):
     def predict(self, batch: PaddedBatch) -> TopTokens:
         return rank(self._logits(batch), batch)
 
+    def has_graph(self) -> bool:
+        """Whether it could be loaded without an export, which takes up to a minute."""
+        return self._brought_graph() is not None or is_cached(self._checkpoint, self._cache_dir)
+
     def _brought_graph(self) -> Path | None:
         folder = fetch(self._checkpoint.name, self._checkpoint.revision, _GRAPH_FILES)
         return next((folder / graph for graph in _GRAPHS if (folder / graph).is_file()), None)
@@ -82,6 +91,7 @@ class GraphEngine(ABC):
     def _use(self, graph: Path) -> None:
         self._inputs = self._known(self._open(graph), graph)
         self._check_vocabulary(graph)
+        give_back(graph.parent)
         log.info("loaded %s with %s, to run on %d threads", graph, self.name, self._threads)
 
     def _known(self, inputs: Mapping[str, str], graph: Path) -> dict[str, Integers]:
