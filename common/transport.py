@@ -11,12 +11,10 @@ Every call of FrontEndTransport belongs to one long-lived task, never to an HTTP
 answer on the connection for the next caller.
 """
 
-import json
 import secrets
 import time
 from collections import defaultdict
-from collections.abc import Sequence
-from dataclasses import asdict, dataclass, fields
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from redis.exceptions import ResponseError
@@ -35,31 +33,12 @@ from common.messages import (
     sender_of,
 )
 from common.scripts import JOIN, PUT
+from common.status import WorkerStatus
 
 _REPLIES_AT_ONCE = 512
 _NO_CAP = 1 << 40
 _HANDED_OVER_MS = 3_600_000
 """Idle time given to entries whose worker is known to be gone: past any lease, so that the next sweep takes them."""
-
-
-@dataclass(frozen=True)
-class WorkerStatus:
-    """A worker's heartbeat. `capacity_requests_s` is 0 until it has measured one."""
-
-    worker: str
-    state: str
-    engine: str
-    capacity_requests_s: float = 0.0
-    reason: str = ""
-
-    def encode(self) -> str:
-        return json.dumps(asdict(self))
-
-    @classmethod
-    def decode(cls, encoded: bytes | str) -> "WorkerStatus":
-        """Takes what it knows: a worker of the next release may say more."""
-        known = {field.name for field in fields(cls)}
-        return cls(**{name: value for name, value in json.loads(encoded).items() if name in known})
 
 
 class PutOutcome(NamedTuple):
@@ -68,6 +47,7 @@ class PutOutcome(NamedTuple):
     entry_ids: list[bytes]
     backlog: int
     epoch: bytes
+    oldest_ms: int
 
 
 class Delivery(NamedTuple):
@@ -92,7 +72,7 @@ class FrontEndTransport:
         self._put = self._commands.register_script(PUT)
 
     async def put(self, requests: Sequence[PredictRequest], again: bool = False) -> PutOutcome:
-        """One script call for all of them. With none it just tells backlog and epoch.
+        """One script call for all of them. With none it just tells backlog, epoch, and the age of the oldest request.
 
         What is put `again` was accepted before, so the cap does not apply: it may not be refused any more.
         """
@@ -138,9 +118,12 @@ class FrontEndTransport:
 class WorkerTransport:
     """One worker's hands on the queue. Safe to call from its fetch, reply and housekeeping threads at once."""
 
-    def __init__(self, url: str, keys: Keys, worker: str) -> None:
+    def __init__(
+        self, url: str, keys: Keys, worker: str, on_dead_letter: Callable[[str], None] = lambda _: None
+    ) -> None:
         self.worker = worker
         self._keys = keys
+        self._on_dead_letter = on_dead_letter
         self._redis = connect(url, f"fillmask-worker-{worker}", connections=4, slot_key=keys.prefix)
         self._redis.set_response_callback("XREADGROUP", lambda answer, **_: answer)
         self._redis.set_response_callback("XCLAIM", lambda answer, **_: answer)
@@ -273,6 +256,7 @@ class WorkerTransport:
         sender = sender_of(encoded)
         failures = {sender[1]: [encode_reply(PredictFailure(sender[0], reason, message))]} if sender else {}
         self._push_and_delete(failures, [entry_id])
+        self._on_dead_letter(reason)
 
     def _push_and_delete(self, replies: dict[str, list[bytes]], entry_ids: list[bytes]) -> None:
         pipeline = self._redis.pipeline(transaction=True)

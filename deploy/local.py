@@ -7,6 +7,7 @@ that is being replaced refuses nobody. Options reach the children as FILLMASK_* 
 import os
 import secrets
 import shlex
+import signal
 import socket
 import sys
 import tempfile
@@ -121,7 +122,8 @@ class Service:
             return
         self.redis = RedisServer()
         stack.callback(self.redis.close)
-        child = Child(str(self.redis.binary), partial(_start, self.redis))
+        # Killed, not asked: by then it is empty and it keeps nothing on disk, and one that hangs would hold the stop up.
+        child = Child(str(self.redis.binary), partial(_start, self.redis), stop_signal=signal.SIGKILL)
         child.start()
         self.servers.append(child)
         self.redis_url = self.redis.url
@@ -205,12 +207,13 @@ def welcome(service: Service) -> str:
     body = f'{{"texts": ["床前明月光，疑是地{service.checkpoint.mask_token}霜。"]}}'
     proxied = {"http_proxy", "all_proxy", "ALL_PROXY"} & os.environ.keys()  # curl would ask the proxy for this machine
     proxy = "--noproxy '*' " if proxied else ""
+    key = "-H 'authorization: Bearer KEY' " if service.settings.api_keys or service.settings.api_keys_file else ""
     lines = [
         f"fillmask serves {service.checkpoint.title} at {address}",
         f"Documentation: {address}/docs",
         *([f"Redis: {service.redis.binary.kind} at {service.redis.url}"] if service.redis else []),
         "Try it:",
-        f"  curl -s {proxy}{address}/v1/fill-mask -H 'content-type: application/json' -d {shlex.quote(body)}",
+        f"  curl -s {proxy}{address}/v1/fill-mask {key}-H 'content-type: application/json' -d {shlex.quote(body)}",
         "Ctrl-C stops it.",
     ]
     return "\n".join(lines)

@@ -80,13 +80,19 @@ class Signals:
 class Child:
     """One place in the service, taken by one process after another.
 
-    `start` brings the next one. `buried` hears of each that died, to clean up what it left.
+    `start` brings the next one. `buried` hears of each that died, to clean up what it left. `stop_signal` is how it is told
+    to end when the service is stopped.
     """
 
     def __init__(
-        self, title: str, start: Callable[[], Process], buried: Callable[[Process], None] | None = None
+        self,
+        title: str,
+        start: Callable[[], Process],
+        buried: Callable[[Process], None] | None = None,
+        stop_signal: signal.Signals = signal.SIGTERM,
     ) -> None:
         self.title = title
+        self.stop_signal = stop_signal
         self.process: Process | None = None
         self._start = start
         self._buried = buried
@@ -156,7 +162,7 @@ def keep_alive(children: Sequence[Child], signals: Signals) -> None:
 
 
 def stop_in_order(groups: Sequence[Sequence[Child]], signals: Signals, grace_s: float) -> bool:
-    """SIGTERM to one group after another, each when the one before has ended. True if all did so by themselves.
+    """The stop signal to one group after another, each when the one before has ended. True if all did so by themselves.
 
     After `grace_s` in all, or at the next stop signal, everything is killed. A later group is kept alive until its turn:
     the earlier ones still need it to finish.
@@ -165,7 +171,7 @@ def stop_in_order(groups: Sequence[Sequence[Child]], signals: Signals, grace_s: 
     give_up_at = time.monotonic() + grace_s
     for index, group in enumerate(groups):
         for child in group:
-            child.send(signal.SIGTERM)
+            child.send(child.stop_signal)
         while any(child.running() for child in group):
             if signals.stops > stops or time.monotonic() > give_up_at:
                 tell("not everything ended in time" if signals.stops == stops else "stopped at once")

@@ -23,14 +23,31 @@ from collections import Counter
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
+from typing import Any, NamedTuple
+
+import redis
 
 from loadtest.closed_loop import Load, Outcome, closed_loop
-from loadtest.stack import Stack, answers, wait_for
+from loadtest.stack import Stack, answers, get, wait_for
 
 PATH = "/v1/fill-mask"
-CONNECTIONS = 24
-LEAST_INTERVAL_S = 0.05
-"""24 connections, 20 requests a second each: about 480 a second."""
+OPTIONS = ("--engine", "drill", "--workers", "2", "--api", "2", "--log-level", "error")
+
+
+class Pace(NamedTuple):
+    """So many connections, each asking at most once in that many seconds."""
+
+    connections: int
+    least_interval_s: float
+
+
+STEADY = Pace(24, 0.05)
+CROWD = Pace(240, 0.5)
+"""Both about 480 requests a second; the crowd goes on asking while many of it wait for their answers."""
+
+OVERLOADED = ("--drill-batch-ms", "100", "--max-batch-requests", "8", "--request-timeout-ms", "1000")
+OVERLOADED_CAPACITY_S = 2 * 8 / 0.1
+"""Requests a second that two such workers can do: a third of what the crowd asks for."""
 
 TEXTS = 500
 KILLS_WORKER, FAILS_BATCH = 91, 92
@@ -59,11 +76,11 @@ class Drill:
         self._texts = [json.dumps({"texts": [f"第{number}个[MASK]"], "top_k": 1}).encode() for number in range(TEXTS)]
         self._expected = {text: _ask(stack.port, text) for text in self._texts}
 
-    def run(self, name: str, fault: Callable[["Drill"], str], duration_s: float) -> Tally:
+    def run(self, name: str, fault: Callable[["Drill"], str], duration_s: float, pace: Pace = STEADY) -> Tally:
         """The load for that long, with the fault in the middle of it."""
         tally = Tally(name)
         bodies = itertools.cycle(self._texts)
-        load = Load(self.stack.port, PATH, bodies, CONNECTIONS, duration_s, LEAST_INTERVAL_S)
+        load = Load(self.stack.port, PATH, bodies, pace.connections, duration_s, pace.least_interval_s)
         late = self._late_replies()
 
         def check(asked: bytes, status: int, answer: bytes) -> bool:
@@ -93,6 +110,24 @@ class Drill:
             os.kill(pid, number)
         return pids
 
+    def kill_in_mid_batch(self) -> None:
+        """kill -9 of a worker that has requests in its hands: it is frozen, looked at, and let go on if it has none."""
+        with self.stack.redis() as client:
+            (requests,) = client.scan_iter("fillmask:*:requests", _type="stream")
+
+            def caught() -> bool:
+                for worker in self.stack.parts()["worker"]:
+                    worker.suspend()
+                    name = worker.environ()["FILLMASK_NAME"]
+                    held = {consumer["name"].decode(): consumer["pending"] for consumer in _consumers(client, requests)}
+                    if held.get(name):
+                        worker.kill()
+                        return True
+                    worker.resume()
+                return False
+
+            wait_for(caught)
+
     def _late_replies(self) -> int:
         connection = HTTPConnection("127.0.0.1", self.stack.port, timeout=5)
         connection.request("GET", "/metrics")
@@ -102,8 +137,18 @@ class Drill:
 
 
 def kill_a_worker(drill: Drill) -> str:
-    drill.send_signal("worker", signal.SIGKILL)
-    return "kill -9 of one of two"
+    drill.kill_in_mid_batch()
+    return "kill -9 of one of two, in mid-batch"
+
+
+def kill_a_worker_unseen(drill: Drill) -> str:
+    """Its sibling is on its own: nobody hands over what the dead one had, and nobody starts another."""
+    supervisor = drill.stack.process
+    supervisor.send_signal(signal.SIGSTOP)
+    drill.kill_in_mid_batch()
+    time.sleep(3.0)  # twice the lease
+    supervisor.send_signal(signal.SIGCONT)
+    return "the same while the supervisor is frozen: the lease decides"
 
 
 def kill_both_workers(drill: Drill) -> str:
@@ -155,6 +200,7 @@ def stop_a_front_end(drill: Drill) -> str:
 
 FAULTS: dict[str, tuple[Callable[[Drill], str], float]] = {
     "a worker killed": (kill_a_worker, 5.0),
+    "no supervisor": (kill_a_worker_unseen, 6.0),
     "both workers killed": (kill_both_workers, 6.0),
     "a worker frozen": (freeze_a_worker, 9.0),
     "a poisonous request": (poison, 8.0),
@@ -165,6 +211,11 @@ FAULTS: dict[str, tuple[Callable[[Drill], str], float]] = {
     "a worker stopped": (stop_a_worker, 5.0),
     "a front-end stopped": (stop_a_front_end, 5.0),
 }
+
+
+def _consumers(client: redis.Redis, stream: bytes) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = client.xinfo_consumers(stream, "workers")
+    return found
 
 
 def _ask(port: int, body: bytes) -> int:
@@ -192,6 +243,18 @@ def _first_token(answer: bytes) -> int:
     return token
 
 
+def overload(port: int, duration_s: float) -> Tally:
+    """Three times what the workers can do, for that long."""
+    with Stack(port, *OPTIONS, *OVERLOADED) as stack:
+        tally = Drill(stack).run("overload", lambda _: "", duration_s, CROWD)
+        ended = time.monotonic()
+        wait_for(lambda: get(port, "/info")["backlog"] == 0)
+        normal_s = time.monotonic() - ended
+    goodput = tally.right / tally.outcome.duration_s / OVERLOADED_CAPACITY_S
+    tally.note = f"goodput {goodput:.0%} of capacity, all within a deadline of 1 s, queue empty after {normal_s:.1f} s"
+    return tally
+
+
 def rows(tallies: list[Tally]) -> Iterator[str]:
     columns = f"{'sent':>7}{'right':>7}{'failed':>8}{'wrong':>7}{'lost':>6}{'twice':>7}{'p50 ms':>8}{'worst ms':>10}"
     yield f"{'fault':22}{columns}  note"
@@ -209,15 +272,17 @@ def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, default=8290, help="a free port")
     parser.add_argument("--only", choices=FAULTS, action="append", help="just this fault; may be given several times")
+    parser.add_argument("--overload-s", type=float, default=60.0, help="seconds of three times the capacity; 0: none")
     asked = parser.parse_args()
-    options = ("--engine", "drill", "--workers", "2", "--api", "2", "--log-level", "error")
     tallies = []
-    with Stack(asked.port, *options) as stack:
+    with Stack(asked.port, *OPTIONS) as stack:
         drill = Drill(stack)
         for name in asked.only or FAULTS:
             fault, duration_s = FAULTS[name]
             tallies.append(drill.run(name, fault, duration_s))
             print(f"{name}: done", file=sys.stderr)
+    if asked.overload_s:
+        tallies.append(overload(asked.port, asked.overload_s))
     print("\n".join(rows(tallies)))
     return 1 if any(tally.outcome.wrong or tally.outcome.lost for tally in tallies) else 0
 

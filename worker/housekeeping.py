@@ -10,6 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from common.connection import TRANSPORT_ERRORS, explain
+from common.status import READY
 from common.transport import Delivery, WorkerTransport
 from worker import metrics
 from worker.health import Health
@@ -81,7 +82,7 @@ class Housekeeping:
                 if now_s >= tidy_at_s:
                     self._transport.tidy(int(TIDY_EVERY_S * 1000))
                     tidy_at_s = now_s + TIDY_EVERY_S * random.uniform(0.8, 1.2)
-                if self._health.state == "ready":
+                if status.state == READY:
                     self._sweep(take_over)
                 self._away = ""
             except TRANSPORT_ERRORS as error:

@@ -47,8 +47,9 @@ def in_halves(deliveries: Sequence[Delivery], run: Callable[[Sequence[Delivery]]
 
 
 def _guilty(alone: Sequence[Delivery], error: Exception) -> Failed:
-    kind = type(error).__name__
-    log.error("a request of %d tokens fails the engine: %s", alone[0].request.length_tokens, kind, exc_info=error)
+    kind, request = type(error).__name__, alone[0].request
+    told = {"fields": {"request_id": request.http_request_id, "tokens": request.length_tokens}}
+    log.error("a request fails the engine: %s", kind, exc_info=error, extra=told)
     if isinstance(error, ValueError):
         return Failed(alone, "unfit", "the request does not fit the model this worker serves")
     return Failed(alone, "engine_error", f"the engine failed on this request ({kind})")

@@ -15,8 +15,18 @@ DEVICE_SECONDS = Histogram("fillmask_device_seconds", "duration of a batch on th
 TOKENS = Counter("fillmask_worker_tokens", "real tokens computed")
 REQUESTS = Counter("fillmask_worker_requests", "requests finished, by outcome", ["outcome"])
 TAKEN_OVER = Counter("fillmask_taken_over", "requests taken over from a silent worker")
+DEAD_LETTERS = Counter("fillmask_dead_letters", "requests given up, by reason", ["reason"])
+for _reason in ("poison", "unknown_wire_version"):
+    DEAD_LETTERS.labels(_reason)  # an alert must see the step from 0 to 1
 BUSY_SECONDS = Counter("fillmask_busy_seconds", "time that the device was computing; its rate is the busy fraction")
 READY = Gauge("fillmask_worker_ready", "1 when this worker serves")
+MODEL_INFO = Gauge(
+    "fillmask_model_info", "always 1; which model this worker serves, and how", ["model", "revision", "engine"]
+)
+
+
+def count_dead_letter(reason: str) -> None:
+    DEAD_LETTERS.labels(reason).inc()
 
 
 def serve(host: str, port: int) -> None:

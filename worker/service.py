@@ -11,11 +11,13 @@ from common.checkpoint import Checkpoint, open_checkpoint
 from common.connection import TRANSPORT_ERRORS, backoff_s, explain, look_at_server
 from common.errors import StartupError
 from common.keys import Keys
+from common.status import READY
+from common.tracing import Traces
 from common.transport import WorkerTransport
 from worker import metrics
 from worker.batching import BatchPolicy
-from worker.cores import usable_cores
 from worker.engines.base import Engine
+from worker.engines.choice import make_engine
 from worker.health import Health
 from worker.housekeeping import Housekeeping
 from worker.padding import ModelLimits
@@ -25,75 +27,64 @@ from worker.settings import WorkerSettings
 
 log = logging.getLogger("fillmask.worker")
 
+Ends = queue.SimpleQueue[tuple[str, BaseException | None]]
+"""Which stage has ended, and of what; None: in peace."""
 
-def make_engine(settings: WorkerSettings, checkpoint: Checkpoint) -> Engine:
-    """The engine that the settings name, not loaded yet; its library is imported only now."""
-    if settings.engine == "echo":
-        from worker.engines.echo import EchoEngine
-
-        return EchoEngine(checkpoint.vocabulary_size)
-    if settings.engine == "drill":
-        from worker.engines.drill import DrillEngine
-
-        return DrillEngine(checkpoint.vocabulary_size, settings.drill_batch_ms, settings.drill_token_us)
-    threads = settings.threads or usable_cores()
-    if settings.engine in ("cuda", "torch"):
-        from worker.engines.cuda import TorchEngine
-
-        device, dtype = ("cuda", settings.cuda_dtype) if settings.engine == "cuda" else ("cpu", "float32")
-        return TorchEngine(checkpoint, device, dtype, threads)
-    cache_dir = settings.cache_dir.expanduser()
-    if settings.engine == "openvino":
-        from worker.engines.openvino import OpenVinoEngine
-
-        return OpenVinoEngine(checkpoint, threads, cache_dir)
-    from worker.engines.onnx import OnnxEngine
-
-    return OnnxEngine(checkpoint, threads, cache_dir)
+_LAST = "reply"
 
 
 def run(settings: WorkerSettings) -> None:
     """Serves until SIGTERM or SIGINT. Raises StartupError before it is ready, anything else if a stage died."""
     checkpoint = open_checkpoint(settings.model, settings.revision)
     policy = _policy(settings, checkpoint)
-    transport = WorkerTransport(settings.redis_url, Keys(checkpoint.fingerprint, settings.shard), settings.name)
+    keys = Keys(checkpoint.fingerprint, settings.shard)
+    transport = WorkerTransport(settings.redis_url, keys, settings.name, metrics.count_dead_letter)
     engine = make_engine(settings, checkpoint)
     health = Health(settings.name, engine.name)
-    pipeline = Pipeline(transport, engine, health, policy, ModelLimits.of(checkpoint))
-    stopping, ended = threading.Event(), threading.Event()
+    metrics.READY.set_function(lambda: health.state == READY)
+    traces = Traces("fillmask-worker") if settings.traces else None
+    pipeline = Pipeline(transport, engine, health, policy, ModelLimits.of(checkpoint), traces)
+    stopping, ended, ends = threading.Event(), threading.Event(), Ends()
 
     def stop(*_: object) -> None:
         stopping.set()
         pipeline.stop()
+        if not health.loaded:
+            ends.put((_LAST, None))  # it has taken nothing yet, and nobody waits for what it is loading
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
     if settings.metrics_port:
         metrics.serve(settings.metrics_host, settings.metrics_port)
     _join(transport, settings.redis_url, stopping)
-    check = partial(_check, engine, checkpoint, settings)
+    check = partial(_check, engine, health, checkpoint, settings)
     housekeeping = Housekeeping(transport, health, pipeline.held, settings)
     stages = {
         "housekeeping": lambda: housekeeping.run(ended, pipeline.take_over),
         "fetch": pipeline.fetch,
         "infer": lambda: pipeline.infer(check),
-        "reply": pipeline.reply,
+        _LAST: pipeline.reply,
     }
     try:
-        _run_together(stages, last="reply")
+        _run_together(stages, ends)
+        log.info("drained: what was begun is answered, what only waited is handed back")
     finally:
         ended.set()
         _leave(transport)
+        if traces:
+            traces.close()
 
 
-def _check(engine: Engine, checkpoint: Checkpoint, settings: WorkerSettings) -> None:
-    """Of engines that run a model, unless the user knows better."""
+def _check(engine: Engine, health: Health, checkpoint: Checkpoint, settings: WorkerSettings) -> None:
+    """Tells what was loaded, and looks at its head, unless there is none or the user knows better."""
+    health.engine = engine.name  # some know only now which of a model's files they run
+    metrics.MODEL_INFO.labels(checkpoint.title, checkpoint.revision, engine.name).set(1)
     if settings.engine not in ("echo", "drill") and not settings.allow_untrained_head:
         check_head(engine, checkpoint)
 
 
 def _policy(settings: WorkerSettings, checkpoint: Checkpoint) -> BatchPolicy:
-    if settings.max_padded_tokens < checkpoint.max_tokens:
+    if 0 < settings.max_padded_tokens < checkpoint.max_tokens:
         raise StartupError(
             f"max_padded_tokens is {settings.max_padded_tokens}, but one text of this model may have "
             f"{checkpoint.max_tokens} tokens and could never be served"
@@ -127,12 +118,11 @@ def _leave(transport: WorkerTransport) -> None:
     transport.close()
 
 
-def _run_together(stages: Mapping[str, Callable[[], None]], last: str) -> None:
-    """Runs each stage in a thread of its own until the `last` one returns. Raises what the first stage to fail raised.
+def _run_together(stages: Mapping[str, Callable[[], None]], ends: Ends) -> None:
+    """Runs each stage in a thread of its own until the last one is said to have ended. Raises what the first to fail raised.
 
     The threads are daemons: once one has failed, the others may hang in a full queue or a socket, and the process ends.
     """
-    ends: queue.SimpleQueue[tuple[str, BaseException | None]] = queue.SimpleQueue()
 
     def stage(name: str, body: Callable[[], None]) -> None:
         try:
@@ -147,5 +137,5 @@ def _run_together(stages: Mapping[str, Callable[[], None]], last: str) -> None:
         name, error = ends.get()
         if error is not None:
             raise error
-        if name == last:
+        if name == _LAST:
             return

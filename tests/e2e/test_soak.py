@@ -9,7 +9,7 @@ from deploy.redis_server import free_port
 ROOT = Path(__file__).resolve().parents[2]
 
 
-def test_nothing_grows_and_nothing_is_left_behind(bert: Path) -> None:
+def test_r06_nothing_grows_and_nothing_is_left_behind(bert: Path) -> None:
     command = [
         sys.executable,
         "-m",

@@ -177,7 +177,7 @@ def test_a_newcomer_sees_where_it_is_and_a_command_that_works_as_pasted(start: S
         (["--max-padded-tokens", "64"], "fillmask worker: max_padded_tokens is 64"),
     ],
 )
-def test_what_cannot_start_says_why_in_one_line_and_leaves_nothing(
+def test_h19_what_cannot_start_says_why_in_one_line_and_leaves_nothing(
     start: Start, options: list[str], expected: str
 ) -> None:
     up = start(*options)
@@ -200,10 +200,11 @@ def test_a_port_in_use_is_told_at_once(start: Start) -> None:
     assert up.complaints == f"fillmask up: cannot listen on 127.0.0.1 port {port}: Address already in use\n"
 
 
-def test_a_child_that_dies_before_it_is_ready_ends_everything(start: Start) -> None:
-    up = start()
-    (worker,) = wait_until(lambda: up.children("-m worker"), what="a worker")
-    worker.kill()
+def test_h19_a_child_that_dies_before_it_is_ready_ends_everything(start: Start) -> None:
+    up = start("--workers", "2", "--api", "2")
+    wait_until(lambda: len(up.children("-m worker")) == 2, what="two workers")
+    first = min(up.children("-m worker"), key=lambda worker: worker.pid)
+    first.kill()
     assert up.process.wait(10) == 1
     assert up.complaints == "fillmask up: worker 1 was killed by SIGKILL before the service was ready\n"
     assert up.left() == []
@@ -293,3 +294,12 @@ def test_a_second_signal_ends_a_drain_that_hangs(start: Start) -> None:
     assert "stopped at once" in up.complaints
     assert up.left() == []
     assert list(up.temporary.iterdir()) == []
+
+
+def test_a_redis_that_hangs_does_not_hold_up_the_stop(start: Start) -> None:
+    up = start().ready()
+    (server,) = up.children("-server")
+    server.suspend()
+    up.process.send_signal(signal.SIGINT)
+    assert up.process.wait(30) == 0
+    assert up.left() == []

@@ -1,5 +1,6 @@
 """common/transport.py on a real server: what each call does to the keys, and what a fault leaves of them."""
 
+import asyncio
 import time
 from collections.abc import AsyncIterator, Iterator
 from typing import Any
@@ -11,7 +12,8 @@ from waiting import wait_until
 
 from common.keys import GROUP, Keys
 from common.messages import PredictFailure, PredictRequest, PredictResult, pack_integers
-from common.transport import Delivery, FrontEndTransport, WorkerStatus, WorkerTransport
+from common.status import WorkerStatus
+from common.transport import Delivery, FrontEndTransport, WorkerTransport
 from deploy.redis_server import RedisServer
 
 KEYS = Keys("test")
@@ -94,6 +96,17 @@ async def test_the_cap_is_exact_and_drops_nothing(front: FrontEndTransport, work
     assert [int.from_bytes(d.request.request_id, "big") for d in worker.take(99, 0)] == list(range(CAP))
 
 
+async def test_an_empty_put_tells_how_long_the_oldest_has_been_there(front: FrontEndTransport) -> None:
+    assert (await front.put([])).oldest_ms == 0
+    entry_id = (await front.put([request(1)])).entry_ids[0]
+    while not (oldest_ms := (await front.put([])).oldest_ms):
+        await asyncio.sleep(0.001)
+    await front.put([request(2)])
+    assert (await front.put([])).oldest_ms >= oldest_ms
+    await front.withdraw([entry_id])
+    assert (await front.put([])).backlog == 1
+
+
 async def test_an_emptied_server_shows_in_the_epoch(
     front: FrontEndTransport, worker: WorkerTransport, keys: Any
 ) -> None:
@@ -170,11 +183,17 @@ async def test_a_renewed_lease_keeps_the_sweepers_away(
     assert pending["times_delivered"] == 1, "renewing is no delivery"
 
 
-async def test_the_third_failure_is_the_last(front: FrontEndTransport, worker: WorkerTransport, keys: Any) -> None:
+async def test_r04_the_third_failure_is_the_last(
+    front: FrontEndTransport, redis_server: RedisServer, keys: Any
+) -> None:
+    counted: list[str] = []
+    worker = WorkerTransport(redis_server.url, KEYS, "worker", counted.append)
+    worker.join()
     await front.put([request(1)])
     worker.take(10, 0)
     swept(worker)
     swept(worker)
+    assert counted == []
 
     def buried() -> bool:
         assert worker.sweep(LEASE_MS, 3) is None
@@ -187,6 +206,8 @@ async def test_the_third_failure_is_the_last(front: FrontEndTransport, worker: W
     assert keys.xlen(KEYS.requests) == 0
     (letter,) = keys.xrange(KEYS.dead)
     assert letter[1][b"deliveries"] == b"3"
+    assert counted == ["poison"]
+    worker.close()
 
 
 async def test_what_is_handed_back_was_never_delivered(
