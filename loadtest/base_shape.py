@@ -7,7 +7,8 @@ import shutil
 import sys
 from pathlib import Path
 
-DEMO = Path(__file__).resolve().parent.parent / "models" / "demo-zh"
+from loadtest.stack import DEMO
+
 VOCABULARY = 21_128
 """bert-base-chinese's; the tokenizer uses the first few thousand of it."""
 

@@ -2,9 +2,11 @@
 
     naive     FastAPI + transformers' pipeline, one request at a time
     batched   the same with batching in the process: 15 ms, 16 at once
-    fillmask  one front-end, one worker, each CPU engine that is installed
+    fillmask  `fillmask up` with each CPU engine that is installed, and with int8
 
-The ratios count; the absolute figures are this machine's. Load: sentences of loadtest/sentences.txt with one character masked.
+Models: the demo model, whose answers are checked, and bert-base's shape with random weights, where only speed counts. Each server
+is started alone, warmed up, and asked by 100 and by 64 clients in a closed loop. The ratios count, not the absolute figures:
+they are this machine's, the client's CPU included. Writes compare.md and compare.json.
 """
 
 import argparse
@@ -12,128 +14,187 @@ import asyncio
 import itertools
 import json
 import random
-import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator
-from contextlib import contextmanager
-from importlib.util import find_spec
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 from typing import NamedTuple
 
 import psutil
 
 from loadtest import base_shape
-from loadtest.closed_loop import Load, Outcome, closed_loop
-from loadtest.stack import Stack, answers, wait_for
+from loadtest.closed_loop import Check, Load, Outcome, closed_loop
+from loadtest.servers import INT8, Server, by_hand, engines, fillmask, with_int8
+from loadtest.stack import DEMO, cpu_s, peak_bytes
+from loadtest.texts import known, of_length
 
-SENTENCES = Path(__file__).with_name("sentences.txt")
+Start = Callable[[int], AbstractContextManager[Server]]
+"""Starts a server at a port."""
+
+RESULTS = Path(__file__).with_name("results")
 PATH = "/predict"
+WARM_UP_S = 3.0
+COLUMNS = (
+    "requests/s",
+    "x naive",
+    "mean ms",
+    "p50 ms",
+    "p99 ms",
+    "naive's p99 / p99",
+    "CPU ms a request",
+    "device busy %",
+    "peak MiB",
+    "wrong",
+)
+PORTS_APART = 20
+"""A stack's workers serve their metrics at the ports above its own."""
 
 
 class Row(NamedTuple):
+    """CPU and memory of all the server's processes; `busy_percent` of the time in which a model was running, added up."""
+
+    model: str
     name: str
-    outcome: Outcome
-    peak_bytes: int
-    cpu_s: float
+    users: int
+    requests_s: float
+    mean_ms: float
+    p50_ms: float
+    p99_ms: float
+    peak_mib: int
+    cpu_ms: float
+    busy_percent: float
+    wrong: int
 
 
-def masked_sentences() -> list[bytes]:
-    """Each sentence with one of its characters masked, as request bodies, in a fixed random order."""
+class Work(NamedTuple):
+    """What is asked of a model, and what counts as an answer."""
+
+    title: str
+    bodies: Sequence[bytes]
+    check: Check
+
+
+def demo_work() -> Work:
+    """Sentences of 7 to 20 characters; a word that is not the model's is wrong, whoever gives it."""
+    words = {json.dumps({"text": gap.text}).encode(): gap.word for gap in known().short}
+
+    def check(asked: bytes, status: int, answer: bytes) -> bool:
+        return status == 200 and json.loads(answer)["results"][0]["word"] == words[asked]
+
+    return Work("demo-zh", _shuffled(list(words)), check)
+
+
+def base_work() -> Work:
+    """Texts of 8 to 40 characters, evenly."""
     chance = random.Random(2026)
-    bodies = []
-    for line in SENTENCES.read_text(encoding="utf-8").splitlines():
-        gap = chance.choice([index for index, character in enumerate(line) if "\u4e00" <= character <= "\u9fff"])
-        bodies.append(json.dumps({"text": f"{line[:gap]}[MASK]{line[gap + 1 :]}"}).encode())
-    chance.shuffle(bodies)
+    texts = [of_length(known(), 8, 40, chance) for _ in range(512)]
+    bodies = [json.dumps({"text": text}).encode() for text in texts]
+    return Work("bert-base shape, random weights", _shuffled(bodies), lambda _, status, __: status == 200)
+
+
+def _shuffled(bodies: list[bytes]) -> list[bytes]:
+    random.Random(2026).shuffle(bodies)
     return bodies
 
 
-def measure(name: str, port: int, asked: argparse.Namespace, processes: list[psutil.Process]) -> Row:
-    bodies = masked_sentences()
-
+def measure(name: str, server: Server, work: Work, users: int, seconds: float) -> Row:
     def load(duration_s: float) -> Outcome:
-        wanted = Load(port, PATH, itertools.cycle(bodies), asked.users, duration_s)
-        return asyncio.run(closed_loop(wanted, lambda _, status, __: status == 200))
+        closed = Load(server.port, PATH, itertools.cycle(work.bodies), users, duration_s)
+        return asyncio.run(closed_loop(closed, work.check))
 
-    load(min(2.0, asked.seconds))
-    before_s = sum(sum(process.cpu_times()[:2]) for process in processes)
-    outcome = load(asked.seconds)
-    cpu_s = sum(sum(process.cpu_times()[:2]) for process in processes) - before_s
-    print(f"{name}: {outcome.per_second:.0f}/s", file=sys.stderr)
-    return Row(name, outcome, sum(_peak_bytes(process) for process in processes), cpu_s)
-
-
-def _peak_bytes(process: psutil.Process) -> int:
-    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
-    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
-    return int(line.split()[1]) << 10
-
-
-@contextmanager
-def by_hand(model: str, port: int, *options: str) -> Iterator[psutil.Process]:
-    command = [sys.executable, "-m", "loadtest.naive", model, "--port", str(port), *options]
-    process = subprocess.Popen(command)  # noqa: S603 our own command
-    try:
-        wait_for(lambda: answers(port, PATH, masked_sentences()[0]), most_s=120)
-        yield psutil.Process(process.pid)
-    finally:
-        process.terminate()
-        process.wait()
+    load(min(WARM_UP_S, seconds))
+    used_s, busy_s = sum(cpu_s(server.parts).values()), server.busy_s()
+    one = load(seconds)
+    used_s, busy_s = sum(cpu_s(server.parts).values()) - used_s, server.busy_s() - busy_s
+    print(f"{work.title}, {name}, {users} users: {one.per_second:.0f}/s", file=sys.stderr)
+    return Row(
+        work.title,
+        name,
+        users,
+        round(one.per_second, 1),
+        round(sum(one.latencies_s) / one.answered * 1000, 1),
+        round(one.percentile_ms(50), 1),
+        round(one.percentile_ms(99), 1),
+        sum(peak_bytes(server.parts).values()) >> 20,
+        round(used_s / one.answered * 1000, 3),
+        round(100 * busy_s / one.duration_s, 1),
+        one.wrong + one.lost,
+    )
 
 
-def compare(model: str, asked: argparse.Namespace) -> list[Row]:
-    ports = itertools.count(asked.port)
+def servers(model: Path, folder: Path, asked: argparse.Namespace) -> Iterator[tuple[str, Start]]:
+    """Name, and how to start it. `folder` is where an int8 copy of the model goes: it takes minutes, so only if it is wanted."""
+    yield "naive", partial(by_hand, model, ())
+    yield "batched 15 ms / 16", partial(by_hand, model, ("--batched",))
+    for engine in engines():
+        yield f"fillmask {engine}", partial(fillmask, model, ("--engine", engine, *asked.up))
+    name = f"fillmask {INT8}"
+    if wanted(name, asked) and (small := with_int8(model, folder / "int8", trained=model == DEMO)):
+        yield name, partial(fillmask, small, ("--engine", INT8, *asked.up))
+
+
+def wanted(name: str, asked: argparse.Namespace) -> bool:
+    return not asked.server or any(part in name for part in asked.server)
+
+
+def compare(model: Path, work: Work, asked: argparse.Namespace) -> list[Row]:
     rows = []
-    for name, options in (("naive", ()), ("batched 15 ms / 16", ("--batched",))):
-        port = next(ports)
-        with by_hand(model, port, *options) as process:
-            rows.append(measure(name, port, asked, [process]))
-    engines = ["onnx", *(["openvino"] if find_spec("openvino") else [])]
-    for engine in engines:
-        port = next(ports)
-        wanted = ("--model", model, "--engine", engine, "--allow-untrained-head", "--workers", str(asked.workers))
-        with Stack(port, *wanted) as stack:
-            processes = [process for part in stack.parts().values() for process in part]
-            rows.append(measure(f"fillmask {engine}", port, asked, processes))
+    with tempfile.TemporaryDirectory(prefix="fillmask-compare-") as folder:
+        for number, (name, start) in enumerate(servers(model, Path(folder), asked)):
+            if not wanted(name, asked):
+                continue
+            with start(asked.port + PORTS_APART * number) as server:
+                rows += [measure(name, server, work, users, asked.seconds) for users in asked.users]
     return rows
 
 
-def table(title: str, rows: list[Row], users: int) -> Iterator[str]:
-    bare = rows[0]
-    yield f"### {title}, {users} users, {psutil.cpu_count()} cores"
-    yield ""
-    yield "| | requests/s | x naive | mean ms | p50 ms | p99 ms | naive p99 / p99 | CPU ms a request | peak MiB | wrong |"
-    yield "|---|---|---|---|---|---|---|---|---|---|"
-    for row in rows:
-        one = row.outcome
-        mean_ms = sum(one.latencies_s) / len(one.latencies_s) * 1000
-        p99_ms = one.percentile_ms(99)
-        yield (
-            f"| {row.name} | {one.per_second:.0f} | {one.per_second / bare.outcome.per_second:.1f} | {mean_ms:.0f} | "
-            f"{one.percentile_ms(50):.0f} | {p99_ms:.0f} | {bare.outcome.percentile_ms(99) / p99_ms:.1f} | "
-            f"{row.cpu_s / one.answered * 1000:.2f} | {row.peak_bytes >> 20} | {one.wrong + one.lost} |"
-        )
-    yield ""
+def table(rows: Sequence[Row]) -> Iterator[str]:
+    """One table for each model and number of users; ratios to its first row."""
+    for model, users in dict.fromkeys((row.model, row.users) for row in rows):
+        one = [row for row in rows if (row.model, row.users) == (model, users)]
+        yield f"### {model}, closed loop of {users}, {psutil.cpu_count()} cores"
+        yield ""
+        yield f"| | {' | '.join(COLUMNS)} |"
+        yield "|---" * (1 + len(COLUMNS)) + "|"
+        for row in one:
+            yield (
+                f"| {row.name} | {row.requests_s:.0f} | {row.requests_s / one[0].requests_s:.1f} | {row.mean_ms:.0f} | "
+                f"{row.p50_ms:.0f} | {row.p99_ms:.0f} | {one[0].p99_ms / row.p99_ms:.1f} | {row.cpu_ms:.2f} | "
+                f"{row.busy_percent:.0f} | {row.peak_mib} | {row.wrong} |"
+            )
+        yield ""
 
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--seconds", type=float, default=15.0, help="length of each measurement")
-    parser.add_argument("--users", type=int, default=64)
-    parser.add_argument("--workers", type=int, default=1)
-    parser.add_argument("--port", type=int, default=8490, help="first of ten free ports")
+    parser.add_argument(
+        "--users", type=int, action="append", help="closed loop of so many; repeatable; default: 100 and 64"
+    )
+    parser.add_argument("--port", type=int, default=8490, help="first of a hundred free ports")
     parser.add_argument("--only", choices=("demo", "base"), help="just one of the two models")
+    parser.add_argument("--server", action="append", help="just servers with this in their name; repeatable")
+    parser.add_argument("--base", type=Path, help="folder of bert-base's shape, kept; default: made anew")
+    parser.add_argument("--results", type=Path, default=RESULTS, help="folder of compare.md and compare.json")
+    parser.add_argument("up", nargs="*", help="after --: further options of `fillmask up`, as --workers 2")
     asked = parser.parse_args()
-    lines: list[str] = []
+    asked.users = asked.users or [100, 64]
+    rows: list[Row] = []
     if asked.only != "base":
-        lines += table("demo-zh", compare(str(base_shape.DEMO), asked), asked.users)
+        rows += compare(DEMO, demo_work(), asked)
     if asked.only != "demo":
         with tempfile.TemporaryDirectory(prefix="fillmask-base-") as folder:
-            model = str(base_shape.build(Path(folder) / "bert-base-shape"))
-            lines += table("bert-base shape, random weights", compare(model, asked), asked.users)
-    print("\n".join(lines))
-    return 0
+            rows += compare(base_shape.build(asked.base or Path(folder) / "bert-base-shape"), base_work(), asked)
+    told = "\n".join(table(rows))
+    asked.results.mkdir(parents=True, exist_ok=True)
+    (asked.results / "compare.md").write_text(told + "\n", encoding="utf-8")
+    (asked.results / "compare.json").write_text(
+        json.dumps([row._asdict() for row in rows], indent=1) + "\n", encoding="utf-8"
+    )
+    print(told)
+    return 1 if any(row.wrong for row in rows) else 0
 
 
 if __name__ == "__main__":

@@ -3,12 +3,15 @@
     python -m loadtest.naive MODEL --port 8200                  one request at a time
     python -m loadtest.naive MODEL --port 8200 --batched        whatever comes within 15 ms, at most 16 at once
 
-Both take POST /predict {"text": "..."} as the tutorials do. Nothing of this project is used.
+Both take POST /predict {"text": "..."} as the tutorials do; GET /busy tells how long the model has been running.
+Nothing of this project is used.
 """
 
 import argparse
 import asyncio
 import os
+import threading
+import time
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
@@ -23,6 +26,23 @@ MOST = 16
 
 class Body(BaseModel):
     text: str
+
+
+class Busy:
+    """Seconds in which at least one call of the model was running."""
+
+    def __init__(self, model: Any) -> None:
+        self._lock = threading.Lock()
+        self._running, self._since, self.total_s = 0, 0.0, 0.0
+        model.register_forward_pre_hook(lambda *_: self._count(1))
+        model.register_forward_hook(lambda *_: self._count(-1))
+
+    def _count(self, change: int) -> None:
+        with self._lock:
+            now = time.perf_counter()
+            self.total_s += now - self._since if self._running else 0.0
+            self._since = now
+            self._running += change
 
 
 def naive(fill: Any) -> FastAPI:
@@ -85,6 +105,8 @@ def main() -> None:
 
     fill = transformers.pipeline("fill-mask", model=asked.model, device="cpu")
     app = batched(fill) if asked.batched else naive(fill)
+    busy = Busy(fill.model)
+    app.get("/busy")(lambda: {"busy_s": busy.total_s})
     uvicorn.run(app, port=asked.port, access_log=False, log_level="warning")
 
 

@@ -1,14 +1,18 @@
 """The whole service as a user starts it, `fillmask up`, for as long as a benchmark or a drill needs it."""
 
+import json
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from http.client import HTTPConnection
+from pathlib import Path
+from typing import Any
 
 import psutil
 import redis
 
+DEMO = Path(__file__).resolve().parent.parent / "models" / "demo-zh"
 READY_WITHIN_S = 60.0
 STOPPED_WITHIN_S = 40.0
 
@@ -54,6 +58,34 @@ class Stack:
         """A client of the server that the stack brought."""
         (server,) = self.parts()["Redis"]
         return redis.Redis(port=next(c.laddr.port for c in server.net_connections("tcp") if c.status == "LISTEN"))
+
+
+Parts = Mapping[str, Iterable[psutil.Process]]
+
+
+def cpu_s(parts: Parts) -> dict[str, float]:
+    """CPU seconds that each part has used since it was started, user and system."""
+    return {part: sum(sum(process.cpu_times()[:2]) for process in processes) for part, processes in parts.items()}
+
+
+def peak_bytes(parts: Parts) -> dict[str, int]:
+    """The most memory that each part's processes had resident, added up. Linux only."""
+    return {part: sum(_peak_bytes(process) for process in processes) for part, processes in parts.items()}
+
+
+def _peak_bytes(process: psutil.Process) -> int:
+    status = Path(f"/proc/{process.pid}/status").read_text(encoding="ascii")
+    line = next(line for line in status.splitlines() if line.startswith("VmHWM"))
+    return int(line.split()[1]) << 10
+
+
+def get(port: int, path: str) -> dict[str, Any]:
+    """The JSON object that a GET answers with."""
+    connection = HTTPConnection("127.0.0.1", port, timeout=10)
+    connection.request("GET", path)
+    told: dict[str, Any] = json.loads(connection.getresponse().read())
+    connection.close()
+    return told
 
 
 def answers(port: int, path: str, body: str | bytes | None = None) -> bool:
