@@ -27,6 +27,7 @@ class Load:
     draining              this front-end is going away: not ready any more, but what still arrives is served
     no_worker_s           how long there has been no worker, in seconds
     backlog               requests in the stream when it was last told, of all front-ends
+    oldest_s              how long the first of them had been there, waiting or being computed
     capacity_requests_s   of all live workers together; 0 while none has been measured
     """
 
@@ -36,6 +37,7 @@ class Load:
     no_worker_s: float = float("inf")
     in_flight: int = 0
     backlog: int = 0
+    oldest_s: float = 0.0
     capacity_requests_s: float = 0.0
 
     def reason(self) -> str:

@@ -34,6 +34,8 @@ async def read_json(request: Request, model: type[Body]) -> Body:
     content_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if content_type != "application/json":
         raise UnsupportedMediaType("send the body as JSON with the header Content-Type: application/json")
+    if request.headers.get("content-encoding", "identity").strip().lower() not in ("", "identity"):
+        raise UnsupportedMediaType("send the body as it is: no Content-Encoding is taken here")
     return parse_json(await request.body(), model)
 
 

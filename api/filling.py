@@ -5,13 +5,13 @@ FillRequest (a dialect's question) -> Filled (for each text, words with scores, 
 
 import asyncio
 import time
-from collections.abc import Callable, Coroutine, Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
 
 from fastapi import Request
 
-from api.calls import Wanted
+from api.calls import Caller, Wanted, uncounted
 from api.dispatcher import Dispatcher
 from api.refusals import AnswerTooLarge, TooManyTargets, TooManyTexts, TopKTooLarge, UnknownModel
 from api.settings import ApiSettings
@@ -40,7 +40,8 @@ class FillRequest:
     top_k: int
     targets: Sequence[str] | None
     timeout_s: float
-    hung_up: Callable[[], Coroutine[Any, Any, None]]
+    caller: Caller
+    spent: Spent = field(default_factory=Spent)
 
 
 class Candidate(NamedTuple):
@@ -76,12 +77,13 @@ class FillMask:
     async def fill(self, asked: FillRequest) -> Filled:
         """Results in the order of the texts. Raises RequestRefused, Unavailable, DeadlineExceeded or PredictionFailed."""
         self.check_limits(asked)
-        spent = Spent()
+        await asked.caller.charge(len(asked.texts))
+        spent = asked.spent
         target_ids = self.tokenizer.target_ids(asked.targets) if asked.targets else []
         encoded = await self.encode(asked.texts, spent)
         top_k = min(asked.top_k, self.checkpoint.vocabulary_size, len(target_ids) or asked.top_k)
         candidates = self.check_answer_size(encoded, top_k)
-        results = await self.dispatcher.predict(encoded, Wanted(top_k, target_ids, asked.timeout_s, asked.hung_up))
+        results = await self.dispatcher.predict(encoded, Wanted(top_k, target_ids, asked.timeout_s, asked.caller))
         spent.predicted(results)
         await self.turn(candidates)
         return Filled([self._words(text, result) for text, result in zip(encoded, results, strict=True)], spent)
@@ -119,7 +121,11 @@ class FillMask:
                 pass
 
         timeout_s = self._timeout_s(request) if timeout_ms is None else self._checked_timeout_s(timeout_ms)
-        return FillRequest(texts, top_k or len(targets or ()) or DEFAULT_TOP_K, targets, timeout_s, hung_up)
+        state = request.scope["state"]
+        charge = state.get("charge", uncounted)
+        caller = Caller(hung_up, state["request_id"], state.get("trace_context", ""), charge)
+        spent = state["spent"] = Spent()  # for the log line, too
+        return FillRequest(texts, top_k or len(targets or ()) or DEFAULT_TOP_K, targets, timeout_s, caller, spent)
 
     def _timeout_s(self, request: Request) -> float:
         """The deadline that the caller's header asks for, or the default."""

@@ -3,8 +3,12 @@
 Several front-ends of one host share PROMETHEUS_MULTIPROC_DIR, and each /metrics then tells the sum of all.
 """
 
+from collections.abc import Iterable
+
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
 from prometheus_client.multiprocess import MultiProcessCollector
+
+from api.recent import Recent
 
 LATENCY_BUCKETS_S = (0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 10.0, 30.0)
 
@@ -20,6 +24,15 @@ WITHDRAWN = Counter(
 PUT_AGAIN = Counter("fillmask_put_again", "texts put a second time because Redis or a connection was lost")
 IN_FLIGHT = Gauge("fillmask_in_flight", "texts that wait for their reply", multiprocess_mode="livesum")
 BACKLOG = Gauge("fillmask_backlog", "texts in the queue when last told", multiprocess_mode="livemax")
+
+RECENT = Recent()
+"""The last minute of this process, for GET /status: not Prometheus' business, but counted where its counters are."""
+
+
+def expect(error_types: Iterable[str]) -> None:
+    """Each starts at 0: of a series that begins with its first refusal, Prometheus would never see that one."""
+    for error_type in error_types:
+        REFUSED.labels(error_type)
 
 
 def exposition(several_processes: bool) -> bytes:

@@ -1,4 +1,4 @@
-"""What operators ask: /healthz, /readyz, /metrics, /info. None of them waits for Redis; they tell what is known already."""
+"""What operators ask: /healthz, /readyz, /metrics, /info, /status. None of them waits for Redis; they tell what is known."""
 
 from fastapi import APIRouter, Response
 from pydantic_core import to_json
@@ -51,12 +51,29 @@ def router(service: FillMask, version: str, several_processes: bool) -> APIRoute
             }
         )
 
+    @routes.get("/status", summary="What the page's Status tab shows: this front-end's last minute, queue, workers")
+    async def status() -> Response:
+        return _json(_status(service))
+
     return routes
 
 
 def readiness(service: FillMask) -> Response:
     reason = service.dispatcher.load.reason()
     return _json({"status": "not ready", "reason": reason}, 503) if reason else _json({"status": "ready"})
+
+
+def _status(service: FillMask) -> dict[str, object]:
+    dispatcher, load = service.dispatcher, service.dispatcher.load
+    return {
+        "front_end": dispatcher.front_end,
+        "reason": load.reason(),
+        "recent": metrics.RECENT.tell(),
+        "backlog": load.backlog,
+        "oldest_s": load.oldest_s,
+        "in_flight": load.in_flight,
+        "workers": dispatcher.workers,
+    }
 
 
 def _json(body: dict[str, object], status: int = 200) -> Response:

@@ -1,14 +1,27 @@
-"""uvicorn's HTTP protocol, with an end to patience: slow senders are cut off, and what nobody will read is not waited for.
+"""uvicorn's HTTP protocol, with an end to patience: for slow and endless senders, and for what nobody will read.
 
 uvicorn itself bounds idle keep-alive connections only; a client that sends a byte a second would hold its connection for ever.
-It does not bound how slowly a client *reads*: answers are small, and a proxy in front is the place for that.
+It does not bound how slowly a client *reads*: answers are small, and a proxy in front is the place for that. It upgrades
+to no other protocol, and serves who asks for one as if it had not: Java's own client asks for HTTP/2 with every request.
 """
 
 import asyncio
+import re
 from typing import Any
 
+from httptools import HttpParserError
 from pydantic_core import to_json
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+from api.security_headers import SECURITY_HEADERS
+
+_SECURITY = "".join([f"{name}: {value}\r\n" for name, value in SECURITY_HEADERS.items()]).encode()
+
+MAX_HEAD_BYTES = 64 << 10
+"""Request line and headers together. The parser has no limit of its own: 50 MB of headers were taken, and answered."""
+
+MAX_FRAMING_BYTES = 1 << 20
+"""Whatever else is no body: chunks' own headers and extensions, trailers. The largest body may still come in tiny chunks."""
 
 LINGER_S = 1.0
 """A request that is answered before it has arrived whole (413) is read on for so long and thrown away: closing at once would
@@ -16,6 +29,10 @@ reset the connection, and the answer would be lost on the client's side."""
 
 LINGER_BYTES = 16 << 20
 """No more than this of it: a second is time enough for gigabytes."""
+
+
+_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
+"""The parser takes what follows such a header for another protocol and drops it, and so the request's body."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -26,6 +43,9 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._arriving = False
+        self._head_bytes = 0
+        self._head_complete = False
+        self._framing_bytes = 0
         self._thrown_away_bytes = 0
         self._patience: asyncio.TimerHandle | None = None
 
@@ -38,13 +58,25 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data)
+        super().data_received(data if self._arriving else _without_upgrade(data))
         if self._arriving:  # most requests arrive at once and never need a timer
             self._still_arriving(len(data))
 
     def on_message_begin(self) -> None:
         self._arriving = True
+        self._head_bytes, self._head_complete, self._framing_bytes = 0, False, 0
         super().on_message_begin()
+
+    def on_headers_complete(self) -> None:
+        self._head_bytes = len(self.url) + sum([len(name) + len(value) for name, value in self.headers])
+        if self._head_bytes > MAX_HEAD_BYTES:
+            raise HttpParserError  # ends the parser, and comes back as send_400_response
+        self._head_complete = True
+        super().on_headers_complete()
+
+    def on_body(self, body: bytes) -> None:
+        self._framing_bytes -= len(body)
+        super().on_body(body)
 
     def on_message_complete(self) -> None:
         self._arriving = False
@@ -58,11 +90,22 @@ class BoundedProtocol(HttpToolsProtocol):
             self._wait_for(LINGER_S)
 
     def send_400_response(self, msg: str) -> None:
-        self._refuse(b"400 Bad Request", "malformed_request", msg.rstrip("."))
+        if self._head_bytes > MAX_HEAD_BYTES:
+            told = f"the headers are larger than the limit of {MAX_HEAD_BYTES} bytes"
+            self._refuse(b"431 Request Header Fields Too Large", "headers_too_large", told)
+        else:
+            self._refuse(b"400 Bad Request", "malformed_request", msg.rstrip("."))
 
     def _still_arriving(self, more_bytes: int) -> None:
         if self._patience is None:
             self._wait_for(self.receive_s)
+        if not self._head_complete:
+            self._head_bytes += more_bytes
+            if self._head_bytes > MAX_HEAD_BYTES and not self.transport.is_closing():
+                self.send_400_response("")
+        self._framing_bytes += more_bytes
+        if self._framing_bytes > MAX_FRAMING_BYTES:
+            self.transport.close()
         if self.cycle and self.cycle.response_complete:
             self._thrown_away_bytes += more_bytes
             if self._thrown_away_bytes > LINGER_BYTES:
@@ -90,9 +133,17 @@ class BoundedProtocol(HttpToolsProtocol):
 
     def _refuse(self, status: bytes, error_type: str, message: str) -> None:
         body = to_json({"error": message, "error_type": error_type})
-        head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\nconnection: close\r\n\r\n"
-        self.transport.write(head % (status, len(body)) + body)
+        head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%sconnection: close\r\n\r\n"
+        self.transport.write(head % (status, len(body), _SECURITY) + body)
         self.transport.close()
+
+
+def _without_upgrade(data: bytes) -> bytes:
+    """`data` begins a request: as it came, but for the header Upgrade."""
+    head_end = data.find(b"\r\n\r\n")
+    if head_end < 0 or not _UPGRADE.search(data, 0, head_end):
+        return data
+    return _UPGRADE.sub(b"", data[:head_end]) + data[head_end:]
 
 
 def bounded_protocol(receive_s: float) -> type[BoundedProtocol]:

@@ -5,6 +5,8 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, ConfigDict, Field
 from typing_extensions import TypedDict
 
+TopK = Annotated[int, Field(ge=1, le=(1 << 31) - 1, description="candidates a mask; 5, or all targets, if not given")]
+
 Score = Annotated[float, Field(ge=0, le=1, description="probability over the whole vocabulary")]
 
 
@@ -17,10 +19,12 @@ class RequestBody(BaseModel):
 class FillMaskRequest(RequestBody):
     model_config = ConfigDict(json_schema_extra={"examples": [{"texts": ["床前明月光，疑是地[MASK]霜。"], "top_k": 5}]})
 
-    texts: list[str] = Field(min_length=1, description="each with at least one mask token")
-    top_k: int = Field(5, ge=1, description="candidates a mask; if not given, 5 or all targets")
+    texts: list[str] = Field(
+        min_length=1, description="each with at least one mask token; one that is refused refuses all"
+    )
+    top_k: TopK = 5
     targets: list[str] | None = Field(
-        None, min_length=1, description="score these words instead; each must be one token of the model"
+        None, min_length=1, description="score these words instead, each once; each must be one token of the model"
     )
     score_targets: Literal["single_token", "pseudo_likelihood"] = Field(
         "single_token",

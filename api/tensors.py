@@ -60,6 +60,8 @@ def read_inputs(inputs: Sequence[InputTensor], binary: bytes) -> dict[str, list[
     """The elements of each input by name: strings of BYTES, integers of all integer types."""
     values: dict[str, list[str] | list[int]] = {}
     for tensor in inputs:
+        if tensor.name in values:
+            raise InvalidParameter(f"input {len(values)} has the name of an earlier one")
         if tensor.data is None:
             size = tensor.parameters.get("binary_data_size")
             if not isinstance(size, int) or not 0 <= size <= len(binary):
@@ -128,23 +130,32 @@ def compressed(body: bytes, encoding: str) -> bytes:
 
 
 def _of_json(tensor: InputTensor) -> list[Any]:
-    wanted = str if tensor.datatype == "BYTES" else int
-    if wanted is int and tensor.datatype not in NUMPY_TYPES:
-        raise InvalidParameter("an input has a datatype that is not taken here")
     flat: list[Any] = list(tensor.data or ())
     for _ in tensor.shape[1:]:
         if flat and isinstance(flat[0], list):
             flat = [value for row in flat if isinstance(row, list) for value in row]
-    if any(type(value) is not wanted for value in flat):  # a bool is an int to isinstance
-        raise InvalidParameter(f"the data of an input of type {tensor.datatype[:8]} are not all of that type")
+    if tensor.datatype == "BYTES":
+        fits = all(isinstance(value, str) for value in flat)
+    else:
+        bounds = np.iinfo(_integer_type(tensor.datatype))
+        fits = all(type(value) is int and bounds.min <= value <= bounds.max for value in flat)  # a bool is no int here
+    if not fits:
+        raise InvalidParameter(f"the data of an input of type {tensor.datatype} are not all of that type")
     return flat
+
+
+def _integer_type(datatype: str) -> np.dtype[Any]:
+    name = NUMPY_TYPES.get(datatype, "")
+    if not name.startswith(("<i", "<u")):
+        raise InvalidParameter("an input has a datatype that is not taken here")
+    return np.dtype(name)
 
 
 def _of_bytes(datatype: str, packed: bytes) -> list[Any]:
     if datatype == "BYTES":
         return _strings(packed)
-    dtype = NUMPY_TYPES.get(datatype, "")
-    if not dtype.startswith(("<i", "<u")) or len(packed) % np.dtype(dtype).itemsize:
+    dtype = _integer_type(datatype)
+    if len(packed) % dtype.itemsize:
         raise InvalidParameter("the binary data of an input are not of its datatype")
     integers: list[int] = np.frombuffer(packed, dtype).tolist()
     return integers

@@ -89,8 +89,12 @@ class TextTokenizer:
             return [self._checked(index, text, self._tokenizer.encode(text)) for index, text in enumerate(texts)]
         return await self._in_thread(self._encode_long, texts)
 
+    def whole_texts(self, texts: Sequence[str]) -> list[list[int]]:
+        """Token ids with special tokens, mask or not, however long: what int8 is calibrated and compared on."""
+        return [encoding.ids for encoding in self._tokenizer.encode_batch(list(texts))]
+
     def target_ids(self, targets: Sequence[str]) -> list[int]:
-        """The id of each target. Raises BadTarget naming the position of each that is not one token of its own.
+        """The id of each target, once. Raises BadTarget naming the position of each that is not one token of its own.
 
         A word-initial piece is tried first where the vocabulary tells it from a word's middle.
         """
@@ -101,7 +105,7 @@ class TextTokenizer:
                 f"targets at {bad} are not single ordinary tokens of this model's vocabulary, so they have no score of their own",
                 targets=bad,
             )
-        return [token_id for token_id in found if token_id is not None]
+        return list(dict.fromkeys([token_id for token_id in found if token_id is not None]))
 
     async def place(self, encoded: EncodedText, targets: Sequence[str]) -> list[Placed]:
         """The text's tokens with each target instead of its only mask. Raises BadTarget naming those that cannot stand there.

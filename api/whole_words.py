@@ -80,7 +80,7 @@ class _Questioning:
         self._service = service
         self._asked = asked
         self._ends_at = time.monotonic() + asked.timeout_s
-        self.spent = Spent()
+        self.spent = asked.spent
 
     def check(self, questions: int) -> None:
         most = self._service.settings.max_texts
@@ -94,7 +94,7 @@ class _Questioning:
         if left_s <= 0:
             raise DeadlineExceeded(f"not answered within {self._asked.timeout_s * 1000:.0f} ms")
         texts = [EncodedText("", list(token_ids), [position], [], 0) for token_ids, position in questions]
-        wanted = Wanted(top_k, target_ids, left_s, self._asked.hung_up)
+        wanted = Wanted(top_k, target_ids, left_s, self._asked.caller)
         results = await self._service.dispatcher.predict(texts, wanted)
         self.spent.predicted(results)
         return [
@@ -123,6 +123,7 @@ async def score_targets(service: FillMask, asked: FillRequest) -> FilledGaps:
     placed = [target for text in encoded for target in await service.tokenizer.place(text, targets)]
     plan = scoring_plan(placed, service.checkpoint.mask_token_id, service.settings.max_texts)
     questioning.check(len(plan.questions))
+    await asked.caller.charge(len(plan.questions))
     token_ids = sorted({token_id for steps in plan.steps for _, token_id in steps})
     answers = await questioning.ask(plan.questions, len(token_ids), token_ids)
     await service.turn(candidates)
@@ -131,11 +132,11 @@ async def score_targets(service: FillMask, asked: FillRequest) -> FilledGaps:
     gaps = []
     for text in encoded:
         start, end = text.mask_spans[0]
-        words = [
-            WholeWord(target, next(tokens), next(scores), f"{text.text[:start]}{target}{text.text[end:]}")
+        of_target = {  # a target that is named twice is one candidate
+            target: WholeWord(target, next(tokens), next(scores), f"{text.text[:start]}{target}{text.text[end:]}")
             for target in targets
-        ]
-        words.sort(key=lambda word: -word.log_likelihood)
+        }
+        words = sorted(of_target.values(), key=lambda word: -word.log_likelihood)
         gaps.append([WordGap(text, range(1), words[: asked.top_k])])
     return FilledGaps(gaps, questioning.spent)
 
@@ -148,7 +149,9 @@ async def decode_jointly(service: FillMask, asked: FillRequest) -> FilledGaps:
     candidates = service.check_answer_size(encoded, asked.top_k)
     open_runs = [_Run(text, masks, [Written((), 0.0)]) for text in encoded for masks in runs(text.mask_positions)]
     width = max(asked.top_k, _LEAST_WIDTH)
-    questioning.check(sum(beam_steps(run.masks, width) for run in open_runs))
+    questions_asked = sum(beam_steps(run.masks, width) for run in open_runs)
+    questioning.check(questions_asked)
+    await asked.caller.charge(questions_asked)
     top_k = min(width + _SPECIALS, service.checkpoint.vocabulary_size)
     for turn in range(max(len(run.masks) for run in open_runs)):
         waiting = [run for run in open_runs if len(run.masks) > turn]

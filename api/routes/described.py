@@ -8,9 +8,11 @@ from api.schemas import ErrorBody
 
 ERRORS: dict[int | str, dict[str, object]] = {
     400: {"model": ErrorBody, "description": "malformed body"},
+    401: {"model": ErrorBody, "description": "no API key, or an unknown one, where keys are needed"},
     413: {"model": ErrorBody, "description": "body too large"},
-    415: {"model": ErrorBody, "description": "not application/json"},
+    415: {"model": ErrorBody, "description": "not application/json, or with a Content-Encoding"},
     422: {"model": ErrorBody, "description": "refused input: no_mask, too_long, bad_target, ..."},
+    429: {"model": ErrorBody, "description": "the caller's share is used up; see Retry-After and RateLimit"},
     500: {"model": ErrorBody, "description": "the model failed on this input"},
     503: {"model": ErrorBody, "description": "overloaded, no worker, or Redis away; see Retry-After"},
     504: {"model": ErrorBody, "description": "not answered before the deadline"},

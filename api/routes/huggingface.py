@@ -15,12 +15,12 @@ from api.bodies import RawRoute, read_json
 from api.filling import FilledText, FillMask
 from api.ops import readiness
 from api.routes.described import ERRORS, UNKNOWN_MODEL, json_body, path_parameters
-from api.schemas import RequestBody
+from api.schemas import RequestBody, TopK
 from api.spent import answer
 
 
 class Parameters(RequestBody):
-    top_k: int | None = Field(default=None, ge=1, description="candidates a mask; 5, or all targets, if not given")
+    top_k: TopK | None = None
     targets: str | list[str] | None = Field(
         default=None, min_length=1, description="score these words only; each must be one token of the model"
     )

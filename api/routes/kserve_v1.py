@@ -9,7 +9,7 @@ from api.bodies import RawRoute, read_json
 from api.filling import FillMask
 from api.routes.described import ERRORS, UNKNOWN_MODEL, json_body, path_parameters
 from api.routes.fill_mask import text_body
-from api.schemas import RequestBody, TextBody
+from api.schemas import RequestBody, TextBody, TopK
 from api.spent import answer
 
 
@@ -23,7 +23,7 @@ class InstancesBody(RequestBody):
     )
 
     class Parameters(RequestBody):
-        top_k: int | None = Field(default=None, ge=1)
+        top_k: TopK | None = None
         targets: list[str] | None = Field(default=None, min_length=1)
 
     instances: list[str | Instance] = Field(min_length=1, description="texts, bare or as {'text': ...}")

@@ -16,7 +16,7 @@ from api.bodies import RawRoute, parse_json
 from api.filling import FilledText, FillMask, FillRequest
 from api.ops import readiness
 from api.routes.described import ERRORS, UNKNOWN_MODEL, json_body, path_parameters
-from api.schemas import RequestBody
+from api.schemas import RequestBody, TopK
 from api.spent import answer
 from api.tensors import (
     InputTensor,
@@ -31,9 +31,12 @@ from api.tensors import (
 )
 from common.errors import InvalidParameter
 
+EXTENSIONS = ["binary_tensor_data", "model_configuration"]
+
 JSON_LENGTH = "inference-header-content-length"
 
 INPUTS = {"text": ("BYTES", [-1]), "top_k": ("INT32", [1]), "targets": ("BYTES", [-1])}
+OPTIONAL = frozenset(("top_k", "targets"))
 OUTPUTS = {
     "text_index": ("INT32", [-1]),
     "mask_index": ("INT32", [-1]),
@@ -49,9 +52,9 @@ _EXAMPLE: dict[str, Any] = {
 
 
 class InferParameters(RequestBody):
-    top_k: int | None = Field(default=None, ge=1)
+    top_k: TopK | None = None
     targets: str | list[str] | None = Field(default=None, min_length=1)
-    timeout: int = Field(default=0, ge=0, description="the deadline in microseconds; 0: the service's own")
+    timeout: int = Field(default=0, ge=0, lt=1 << 63, description="the deadline in microseconds; 0: the service's own")
     binary_data_output: bool = Field(default=False, description="all outputs as binary data")
     priority: int = Field(default=0, description="without effect")
     sequence_id: int | str = Field(default=0, description="without effect, as the next two")
@@ -72,32 +75,7 @@ def router(service: FillMask) -> APIRouter:
     # Decorators are applied from below: of two that could match a path, the lower one is asked first.
     routes = APIRouter(prefix="/v2", tags=["Open Inference Protocol"], route_class=RawRoute)
     title, revision = service.checkpoint.title, service.checkpoint.revision
-
-    @routes.get("", summary="Server metadata")
-    async def server(request: Request) -> Response:
-        return answer({"name": "fillmask", "version": request.app.version, "extensions": ["binary_tensor_data"]})
-
-    @routes.get("/health/live", summary="Is this process alive?")
-    async def live(_request: Request) -> Response:
-        return answer({"live": True})
-
-    @routes.get("/health/ready", summary="What /readyz says")
-    async def ready(_request: Request) -> Response:
-        return readiness(service)
-
-    @routes.get("/models/{model:path}/ready", **_about("Model readiness", "model"))
-    @routes.get("/models/{model:path}/versions/{version}/ready", **_about("Model readiness", "model", "version"))
-    async def model_ready(request: Request) -> Response:
-        service.check_model(**request.path_params)
-        return readiness(service)
-
-    @routes.get("/models/{model:path}", **_about("Model metadata", "model"))
-    @routes.get("/models/{model:path}/versions/{version}", **_about("Model metadata", "model", "version"))
-    async def metadata(request: Request) -> Response:
-        service.check_model(**request.path_params)
-        inputs, outputs = _described(INPUTS), _described(OUTPUTS)
-        told = {"name": title, "versions": [revision], "platform": "fillmask", "inputs": inputs, "outputs": outputs}
-        return answer(told)
+    _add_questions(routes, service)
 
     @routes.post("/models/{model:path}/infer", **_about_infer("model"))
     @routes.post("/models/{model:path}/versions/{version}/infer", **_about_infer("model", "version"))
@@ -118,6 +96,44 @@ def router(service: FillMask) -> APIRouter:
     return routes
 
 
+def _add_questions(routes: APIRouter, service: FillMask) -> None:
+    """What can be asked before anything is inferred: is it there, is it ready, what does it take."""
+    title, revision = service.checkpoint.title, service.checkpoint.revision
+
+    @routes.get("", summary="Server metadata")
+    async def server(request: Request) -> Response:
+        return answer({"name": "fillmask", "version": request.app.version, "extensions": EXTENSIONS})
+
+    @routes.get("/health/live", summary="Is this process alive?")
+    async def live(_request: Request) -> Response:
+        return answer({"live": True})
+
+    @routes.get("/health/ready", summary="What /readyz says")
+    async def ready(_request: Request) -> Response:
+        return readiness(service)
+
+    @routes.get("/models/{model:path}/ready", **_about("Model readiness", "model"))
+    @routes.get("/models/{model:path}/versions/{version}/ready", **_about("Model readiness", "model", "version"))
+    async def model_ready(request: Request) -> Response:
+        service.check_model(**request.path_params)
+        return readiness(service)
+
+    @routes.get("/models/{model:path}/config", **_about("Model configuration, as Triton tells it", "model"))
+    @routes.get("/models/{model:path}/versions/{version}/config", **_about("Model configuration", "model", "version"))
+    async def configuration(request: Request) -> Response:
+        service.check_model(**request.path_params)
+        told = {"name": title, "platform": "fillmask", "max_batch_size": 0}  # 0: no dimension is one of a batch
+        return answer(told | {"input": _configured(INPUTS), "output": _configured(OUTPUTS)})
+
+    @routes.get("/models/{model:path}", **_about("Model metadata", "model"))
+    @routes.get("/models/{model:path}/versions/{version}", **_about("Model metadata", "model", "version"))
+    async def metadata(request: Request) -> Response:
+        service.check_model(**request.path_params)
+        inputs, outputs = _described(INPUTS), _described(OUTPUTS)
+        told = {"name": title, "versions": [revision], "platform": "fillmask", "inputs": inputs, "outputs": outputs}
+        return answer(told)
+
+
 def _about(summary: str, *names: str) -> dict[str, Any]:
     return {"summary": summary, "responses": UNKNOWN_MODEL, "openapi_extra": path_parameters(*names)}
 
@@ -132,6 +148,18 @@ def _about_infer(*names: str) -> dict[str, Any]:
 
 def _described(tensors: dict[str, tuple[str, list[int]]]) -> list[dict[str, Any]]:
     return [{"name": name, "datatype": datatype, "shape": shape} for name, (datatype, shape) in tensors.items()]
+
+
+def _configured(tensors: dict[str, tuple[str, list[int]]]) -> list[dict[str, Any]]:
+    return [
+        {
+            "name": name,
+            "data_type": f"TYPE_{datatype}".replace("BYTES", "STRING"),
+            "dims": shape,
+            "optional": name in OPTIONAL,
+        }
+        for name, (datatype, shape) in tensors.items()
+    ]
 
 
 async def _read(request: Request, most_bytes: int) -> tuple[InferBody, bytes]:
@@ -172,7 +200,10 @@ def _output_names(asked: InferBody) -> dict[str, bool]:
             raise InvalidParameter(
                 f"the outputs are {', '.join(OUTPUTS)}, and their only parameter is binary_data", outputs=list(OUTPUTS)
             )
-        names[output.name] = output.parameters.get("binary_data", everything) is True
+        packed = output.parameters.get("binary_data", everything)
+        if not isinstance(packed, bool):
+            raise InvalidParameter("an output's binary_data is true or false")
+        names[output.name] = packed
     return names
 
 

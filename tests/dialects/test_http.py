@@ -107,6 +107,68 @@ def test_h04_lengths_that_are_not_so(impatient: Stack) -> None:
     assert_served(impatient)
 
 
+def test_h04_who_asks_whether_to_send_is_told_at_once(impatient: Stack) -> None:
+    with connect(impatient) as connection:
+        connection.sendall(HEAD + b"expect: 100-continue\r\ncontent-length: 1000000000\r\n\r\n")
+        assert connection.recv(12) == b"HTTP/1.1 413"
+
+
+@pytest.mark.parametrize(
+    ("beginning", "answer"),
+    [
+        (b"GET /healthz HTTP/1.1\r\nx: ", b"HTTP/1.1 431"),
+        (b"GET /", b"HTTP/1.1 431"),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\n0\r\nx: ", b""),
+        (HEAD + b"transfer-encoding: chunked\r\n\r\n1;", b""),
+    ],
+    ids=["header", "target", "trailer", "chunk extension"],
+)
+def test_h04_what_is_no_body_may_not_be_endless_either(impatient: Stack, beginning: bytes, answer: bytes) -> None:
+    """A header of 200 MB held the event loop for half a minute: the parser's callbacks join the parts again and again."""
+    (server,) = impatient.processes("front-end")
+    assert_served(impatient)
+    before = server.memory_info().rss
+    with connect(impatient) as connection:
+        connection.sendall(beginning)
+        assert send_for_ever(connection, b"a" * 65536, 200 * LIMIT) < 20 * LIMIT, "the connection is closed"
+    assert server.memory_info().rss - before < 8 * LIMIT
+    if answer:
+        with connect(impatient) as connection:
+            connection.sendall(beginning + b"a" * 66_000)
+            assert connection.recv(12) == answer
+    assert_served(impatient)
+
+
+def test_an_upgrade_that_is_asked_for_is_passed_over(impatient: Stack) -> None:
+    """The parser would drop the body: a caller of Java's HttpClient, which asks every time, got 400."""
+    body = json.dumps({"texts": ["好[MASK]"]}).encode()
+    wish = b"connection: upgrade, http2-settings, close\r\nUpgrade: h2c\r\nhttp2-settings: AAEAAEAAAAIAAAABAAMAAABk\r\n"
+    with connect(impatient) as connection:
+        connection.sendall(HEAD + wish + b"content-length: %d\r\n\r\n" % len(body) + body)
+        assert all_that_comes(connection).startswith(b"HTTP/1.1 200")
+    with connect(impatient) as connection:
+        connection.sendall(b"GET /healthz HTTP/1.1\r\nupgrade: websocket\r\nconnection: upgrade, close\r\n\r\n")
+        assert all_that_comes(connection).endswith(b'{"status":"alive"}')
+
+
+def test_requests_in_one_packet_are_answered_in_order(impatient: Stack) -> None:
+    texts = [f"{'好' * number}[MASK]" for number in range(40)]
+    bodies = [json.dumps({"texts": [text], "top_k": 1}).encode() for text in texts]
+    with connect(impatient) as connection:
+        connection.sendall(b"".join([HEAD + b"content-length: %d\r\n\r\n" % len(body) + body for body in bodies[:-1]]))
+        connection.sendall(HEAD + b"connection: close\r\ncontent-length: %d\r\n\r\n" % len(bodies[-1]) + bodies[-1])
+        answers = [part.split(b"\r\n\r\n")[1] for part in all_that_comes(connection).split(b"HTTP/1.1 200")[1:]]
+    starts = [json.loads(answer)["results"][0]["masks"][0]["start"] for answer in answers]
+    assert starts == list(range(40))
+
+
+def test_no_answer_leads_elsewhere(impatient: Stack) -> None:
+    """A redirect would be made of the Host header, which anybody may send."""
+    response = impatient.http.post(f"{OURS}/", json={"texts": ["好[MASK]"]}, headers={"host": "elsewhere.example"})
+    assert (response.status_code, response.json()["error_type"]) == (404, "not_found")
+    assert "location" not in response.headers
+
+
 @pytest.mark.parametrize("junk", [b"\x16\x03\x01\x02\x00\x01\x00\x01", b"GET / HTTP/9.9\r\n\r\n", b"\x00" * 100])
 def test_bytes_that_are_no_http(impatient: Stack, junk: bytes) -> None:
     with connect(impatient) as connection:

@@ -43,11 +43,23 @@ def test_server_and_model(client: Any) -> None:
     assert client.is_model_ready(MODEL, "main")
     assert not client.is_model_ready("another")
     assert not client.is_model_ready(MODEL, "7")
-    assert client.get_server_metadata()["extensions"] == ["binary_tensor_data"]
+    assert client.get_server_metadata()["extensions"] == ["binary_tensor_data", "model_configuration"]
     metadata = client.get_model_metadata(MODEL)
     assert metadata["name"] == MODEL
     assert {"name": "text", "datatype": "BYTES", "shape": [-1]} in metadata["inputs"]
     assert {"name": "score", "datatype": "FP32", "shape": [-1, -1]} in metadata["outputs"]
+
+
+def test_the_configuration_says_what_must_be_sent(client: Any) -> None:
+    """Triton's extension; perf_analyzer asks for it first."""
+    told = client.get_model_config(MODEL)
+    assert (told["name"], told["max_batch_size"]) == (MODEL, 0)
+    assert {"name": "text", "data_type": "TYPE_STRING", "dims": [-1], "optional": False} in told["input"]
+    assert {"name": "top_k", "data_type": "TYPE_INT32", "dims": [1], "optional": True} in told["input"]
+    assert {"name": "score", "data_type": "TYPE_FP32", "dims": [-1, -1], "optional": False} in told["output"]
+    assert client.get_model_config(MODEL, "main") == told
+    with pytest.raises(InferenceServerException, match="only the model"):
+        client.get_model_config("another")
 
 
 def test_texts_become_one_row_a_mask(client: Any) -> None:
@@ -166,6 +178,24 @@ def test_tensors_that_are_none(stack: Stack, changes: dict[str, Any]) -> None:
     refused = stack.post(INFER, body(**changes))
     assert refused.status_code in (400, 422)
     assert refused.json()["error_type"] in ("malformed_body", "invalid_parameter")
+
+
+@pytest.mark.parametrize(
+    "asked",
+    [
+        {"inputs": body()["inputs"] * 2},
+        {"inputs": [*body()["inputs"], {"name": "top_k", "shape": [1], "datatype": "INT32", "data": [1 << 31]}]},
+        {"inputs": [*body()["inputs"], {"name": "top_k", "shape": [1], "datatype": "INT32", "data": [True]}]},
+        {"inputs": [*body()["inputs"], {"name": "top_k", "shape": [1], "datatype": "secret", "data": ["3"]}]},
+        body() | {"outputs": [{"name": "score", "parameters": {"binary_data": "yes"}}]},
+    ],
+    ids=["twice the same input", "no INT32", "no number", "no datatype", "no boolean"],
+)
+def test_what_is_ambiguous_or_of_another_type_is_refused(stack: Stack, asked: dict[str, Any]) -> None:
+    refused = stack.post(INFER, asked)
+    assert refused.status_code == 422, refused.text
+    assert refused.json()["error_type"] == "invalid_parameter"
+    assert "secret" not in refused.text
 
 
 @pytest.mark.parametrize(

@@ -6,8 +6,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from checkpoints import build_checkpoint
-from hypothesis import HealthCheck, given, settings
+from checkpoints import ARCHITECTURES, build_checkpoint, change_config
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from api.tokenization import TextTokenizer
@@ -26,6 +26,21 @@ def models(tmp_path_factory: pytest.TempPathFactory) -> Any:
         return TextTokenizer(open_checkpoint(str(build_checkpoint(architecture, folder / architecture))), 20_000, 8)
 
     return make
+
+
+@pytest.mark.parametrize("architecture", ["bert", "roberta"])
+async def test_m08_the_limit_is_the_models_where_the_tokenizer_names_none(architecture: str, tmp_path: Path) -> None:
+    """One more than fits would reach outside the position table; RoBERTa's first position is the third."""
+    folder = build_checkpoint(architecture, tmp_path / architecture)
+    change_config(folder, "tokenizer_config.json", model_max_length=None)
+    checkpoint = open_checkpoint(str(folder))
+    limit = {"bert": 512, "roberta": 128}[architecture]
+    tokenizer = TextTokenizer(checkpoint, 20_000, 64)
+    (encoded,) = await tokenizer.encode([checkpoint.mask_token + "[" * (limit - 3)])
+    assert len(encoded.token_ids) == limit
+    with pytest.raises(TooManyTokens) as refused:
+        await tokenizer.encode([checkpoint.mask_token + "[" * (limit - 2)])
+    assert refused.value.details == {"index": 0, "tokens": limit + 1, "limit": limit}
 
 
 @pytest.mark.parametrize(
@@ -70,6 +85,76 @@ def test_m16_only_ordinary_entries_are_targets(models: Any) -> None:
     for target in ("[UNK]", "[MASK]", "[PAD]", "[CLS]", "iPhone", "AB", "鿿", "", " 天", "天 "):
         with pytest.raises(BadTarget):
             tokenizer.target_ids(["天", target])
+
+
+@pytest.mark.parametrize("architecture", ["roberta", "modernbert", "xlm-roberta", "albert"])
+def test_m15_a_words_beginning_is_tried_first(models: Any, architecture: str) -> None:
+    """Where pieces carry their space, `good` is `Ġgood` or `▁good` if there is such a piece; a longer word is never cut to it."""
+    tokenizer = models(architecture)
+    words = {token_id: tokenizer.word(token_id) for token_id in range(tokenizer._checkpoint.vocabulary_size)}
+    token_id, word = next((i, w) for i, w in words.items() if w.spaced and w.text.isalpha() and len(w.text) > 2)
+    assert tokenizer.target_ids([word.text, word.text]) == [token_id], "and once"
+    with pytest.raises(BadTarget) as refused:
+        tokenizer.target_ids([word.text, f"{word.text}qx"])
+    assert refused.value.details == {"targets": [1]}
+
+
+STRANGE = [
+    *("\u200b", "\u200d", "\ufeff", "\u0000", "\u00ad", "\u202e", "\u0301", "\u20dd", "\ufe0f", "\uffff", "\U0010ffff"),
+    *(
+        "\r\n",
+        "\n",
+        "\t",
+        "\u2028",
+        "\u0085",
+        "\u3000",
+        "\u00a0",
+        " ",
+        "👨‍👩‍👧",
+        "🇨🇳",
+        "ﬁ",
+        "Ａ",
+        "İ",
+        "ß",
+        "각",
+        "क्षि",
+        "𠮷",
+    ),
+    *(
+        "مرحبا",
+        "好",
+        "a",
+        "9",
+        "[",
+        "]",
+        "<",
+        ">",
+        "[MASK",
+        "<mask",
+        "[SEP]",
+        "</s>",
+        "[UNK]",
+        "<unk>",
+        "▁",
+        "Ġ",
+        "##a",
+    ),
+]
+
+
+@settings(max_examples=200, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.sampled_from(ARCHITECTURES), st.lists(st.sampled_from([*STRANGE, *["{}"] * 20]), max_size=8).map("".join))
+async def test_m09_every_tokenizer_finds_the_masks_where_they_are(models: Any, architecture: str, text: str) -> None:
+    tokenizer = models(architecture)
+    mask = tokenizer._checkpoint.mask_token
+    text = text.replace("{}", mask)
+    places = [place for place in range(len(text)) if text.startswith(mask, place)]
+    assume(0 < len(places) <= 8)
+    (encoded,) = await tokenizer.encode([text])
+    assert encoded.mask_spans == [(place, place + len(mask)) for place in places]
+    word = tokenizer.word(encoded.token_ids[0])
+    for index, (start, end) in enumerate(encoded.mask_spans):
+        assert tokenizer.filled(encoded, index, word) == text[:start] + word.text + text[end:]
 
 
 @pytest.mark.parametrize("invisible", ["\u200b", "\u0000", "\ufeff", "\u00ad", "\u200e"])

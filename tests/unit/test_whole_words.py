@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from checkpoints import build_checkpoint
 
-from api.calls import Wanted
+from api.calls import Caller, Wanted
 from api.filling import FillMask, FillRequest
 from api.refusals import TooManySteps
 from api.settings import ApiSettings
@@ -66,7 +66,7 @@ async def never() -> None:
 
 
 def ask(*texts: str, top_k: int = 5, targets: list[str] | None = None, timeout_s: float = 5.0) -> FillRequest:
-    return FillRequest(texts, top_k, targets, timeout_s, never)
+    return FillRequest(texts, top_k, targets, timeout_s, Caller(never))
 
 
 async def test_targets_of_any_length_are_ranked_in_place_of_the_mask(checkpoint: Checkpoint) -> None:
