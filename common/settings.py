@@ -34,3 +34,6 @@ class CommonSettings(BaseSettings):
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="least level that is logged")
     log_format: LogFormat = Field("auto", description="json lines, or human; auto is human on a terminal")
+    traces: bool = Field(
+        False, description="send OpenTelemetry traces as OTEL_* variables say; needs pip install 'fillmask[traces]'"
+    )

@@ -18,6 +18,8 @@ COMMANDS = {
     "worker": _Command("worker.__main__", "run one worker: it pulls batches from Redis and runs the model"),
     "predict": _Command("deploy.predict", "fill the masks of one text here and now, without Redis"),
     "export": _Command("deploy.export", "turn a checkpoint into what a worker runs, and check it"),
+    "key": _Command("deploy.key", "make an API key, and the line that lets its owner in"),
+    "bench": _Command("deploy.bench", "time one engine on this machine; make bench compares several"),
     "doctor": _Command("deploy.doctor", "look for what would keep the service from running well"),
 }
 
@@ -28,6 +30,7 @@ def main(arguments: list[str] | None = None) -> int:
     if name in COMMANDS:
         if os.getpid() == 1:  # the kernel drops signals that process 1 of a container has no handler for yet
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
+        _warn_of_variables(name)
         code: int = import_module(COMMANDS[name].module).main(rest)
         return code
     if name in ("-h", "--help", "help"):
@@ -40,6 +43,14 @@ def main(arguments: list[str] | None = None) -> int:
         f"fillmask: there is no command {name}; there are {', '.join(COMMANDS)}; see fillmask --help", file=sys.stderr
     )
     return 2
+
+
+def _warn_of_variables(command: str) -> None:
+    if any(name.upper().startswith("FILLMASK_") for name in os.environ):
+        from deploy.variables import warnings  # imports the options of all parts
+
+        for warning in warnings(os.environ):
+            print(f"fillmask {command}: {warning}", file=sys.stderr)
 
 
 def _help() -> str:

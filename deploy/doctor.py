@@ -94,11 +94,17 @@ def check_model(settings: WorkerSettings) -> tuple[Finding, Checkpoint | None]:
     return Finding("model", "ok", f"{checkpoint.name}: {facts}"), checkpoint
 
 
-def check_engine(settings: WorkerSettings, checkpoint: Checkpoint | None) -> Finding:
+def check_engine(settings: WorkerSettings, checkpoint: Checkpoint | None, has_cuda: bool = False) -> Finding:
     """Which engine would run the model, and whether it has what it needs."""
     libraries = [name for name in ("onnxruntime", "openvino", "torch") if find_spec(name)]
-    engine = "onnx" if settings.engine == "auto" else settings.engine
-    told = f"{settings.engine} means {engine}" if engine != settings.engine else engine
+    engine: str = settings.engine
+    told = engine
+    if settings.engine == "auto" and checkpoint:
+        from worker.engines.choice import choose  # numpy, which --help does not need
+        from worker.engines.fastest import remembered
+
+        engine, why = choose(settings, checkpoint, has_cuda, pace_of=remembered)
+        told = f"auto means {engine}: {why}"
     told += f"; installed: {', '.join(libraries) or 'none'}"
     if engine == "onnx" and "onnxruntime" not in libraries:
         return Finding("engine", "fail", f"{told}; pip install onnxruntime")
@@ -154,14 +160,15 @@ def examine(settings: WorkerSettings) -> list[Finding]:
     model, checkpoint = check_model(settings)
     host = os.cpu_count() or 1
     allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else host
+    gpu = look_for_gpu()
     return [
         check_python(),
         check_packages(),
         check_redis(settings),
         model,
-        check_engine(settings, checkpoint),
+        check_engine(settings, checkpoint, has_cuda=gpu.devices > 0),
         check_cores(settings.threads, host, allowed, usable_cores()),
-        check_cuda(look_for_gpu()),
+        check_cuda(gpu),
     ]
 
 

@@ -38,8 +38,8 @@ def predict(settings: PredictSettings) -> list[Row]:
     from api.tokenization import TextTokenizer
     from common.checkpoint import open_checkpoint
     from common.messages import PredictRequest, PredictResult, pack_integers, unpack_floats, unpack_integers
+    from worker.engines.choice import make_engine
     from worker.padding import ModelLimits, Timings, collate, scatter
-    from worker.service import make_engine
 
     checkpoint = open_checkpoint(settings.model, settings.revision)
     tokenizer = TextTokenizer(checkpoint, _MAX_TEXT_CHARS, _MAX_MASKS)

@@ -14,27 +14,20 @@ import os
 import sys
 import tempfile
 import time
-import warnings
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from common.checkpoint import Checkpoint, open_checkpoint
 from common.errors import StartupError
-from worker.cores import usable_cores
-from worker.export_check import Deviation, Feed, Logits, compare
+from worker.child import end_with_parent
+from worker.export_check import Deviation, compare
+from worker.export_graph import Signature, open_graph, write_graph
 from worker.masked_head import MaskedHead
-
-if TYPE_CHECKING:
-    pass
 
 GRAPH_VERSION = 1
 """Part of the cache's key: raise it when this file writes another graph."""
-
-EMBEDDED_BYTES = 1_500_000_000
-"""Larger weights lie beside the graph in model.onnx.data: a protobuf ends at 2 GB."""
 
 REFUSED = 3
 """The child's exit code when it ends with a StartupError, whose line is then the last of its standard output."""
@@ -53,6 +46,19 @@ class ExportReport:
     export_s: float
     deviations: list[Deviation]
 
+    @classmethod
+    def of(cls, checkpoint: Checkpoint, deviations: list[Deviation], started_s: float) -> "ExportReport":
+        return cls(
+            architecture=checkpoint.architecture,
+            fingerprint=checkpoint.fingerprint,
+            torch=version("torch"),
+            transformers=version("transformers"),
+            onnx=version("onnx"),
+            graph_version=GRAPH_VERSION,
+            export_s=round(time.monotonic() - started_s, 1),
+            deviations=deviations,
+        )
+
 
 def export_onnx(checkpoint: Checkpoint, destination: Path) -> ExportReport:
     """Writes model.onnx (with model.onnx.data if large) and export.json into the folder `destination`.
@@ -60,25 +66,17 @@ def export_onnx(checkpoint: Checkpoint, destination: Path) -> ExportReport:
     model.onnx comes last and in one step, so where it is, all is. Raises StartupError: the head is missing, or the graph
     does not agree with torch.
     """
-    torch, transformers = _libraries()
-    started = time.monotonic()
+    export_libraries()
+    started_s = time.monotonic()
     # Eager attention is plain MatMul-Softmax-MatMul, which ONNX Runtime fuses best.
     model = MaskedHead.load(checkpoint, attention="eager")
     destination.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory(prefix=".export-", dir=destination) as name:
         temporary = Path(name)
         _write_graph(model, temporary / "model.onnx")
-        deviations = compare(_runner(temporary / "model.onnx"), model.reference, checkpoint)
-        report = ExportReport(
-            architecture=checkpoint.architecture,
-            fingerprint=checkpoint.fingerprint,
-            torch=torch.__version__,
-            transformers=transformers.__version__,
-            onnx=version("onnx"),
-            graph_version=GRAPH_VERSION,
-            export_s=round(time.monotonic() - started, 1),
-            deviations=deviations,
-        )
+        run = open_graph(temporary / "model.onnx")
+        deviations = compare(lambda feed: run(feed)["logits"], model.reference, checkpoint)
+        report = ExportReport.of(checkpoint, deviations, started_s)
         (temporary / "export.json").write_text(json.dumps(asdict(report), indent=1), encoding="utf-8")
         for file in sorted(temporary.iterdir(), key=lambda file: file.name == "model.onnx"):
             os.replace(file, destination / file.name)
@@ -99,59 +97,36 @@ def _write_graph(model: MaskedHead, path: Path) -> None:
     names = ["input_ids", "attention_mask"] + ["token_type_ids"] * model.takes_segments
     ids = torch.full((3, 11), 5)  # no size of 0 or 1, which the exporter would take for a constant
     filled = {"attention_mask": torch.ones_like(ids), "token_type_ids": torch.zeros_like(ids)}
-    inputs = {name: filled.get(name, ids) for name in names}
     dynamic = torch.export.Dim.DYNAMIC
-    with torch.no_grad(), warnings.catch_warnings():
-        warnings.simplefilter(
-            "ignore"
-        )  # torch's words about its own internals; compare() tells whether the graph is right
-        program = torch.onnx.export(
-            Graph().eval(),
-            (inputs, torch.tensor([0, 1, 2, 2]), torch.tensor([1, 2, 3, 5])),
-            input_names=[*names, "mask_rows", "mask_columns"],
-            output_names=["logits"],
-            dynamic_shapes=({name: {0: dynamic, 1: dynamic} for name in names}, {0: dynamic}, {0: dynamic}),
-            dynamo=True,
-            verbose=False,
-        )
-        if program is None:
-            raise StartupError("torch exported nothing")
-        for node in program.model.graph:
-            node.metadata_props.clear()  # stack traces, with the paths of this machine
-        large = sum(weight.nbytes for weight in model.model.parameters()) > EMBEDDED_BYTES
-        program.save(path, external_data=large)
+    signature = Signature(
+        arguments=(
+            {name: filled.get(name, ids) for name in names},
+            torch.tensor([0, 1, 2, 2]),
+            torch.tensor([1, 2, 3, 5]),
+        ),
+        dynamic_shapes=({name: {0: dynamic, 1: dynamic} for name in names}, {0: dynamic}, {0: dynamic}),
+        inputs=[*names, "mask_rows", "mask_columns"],
+        outputs=["logits"],
+    )
+    write_graph(Graph(), signature, path)
 
 
-def _runner(graph: Path) -> Callable[[Feed], Logits]:
-    import onnxruntime
-
-    options = onnxruntime.SessionOptions()
-    options.intra_op_num_threads = usable_cores()
-    session = onnxruntime.InferenceSession(graph, options, providers=["CPUExecutionProvider"])
-    wanted = {given.name for given in session.get_inputs()}
-
-    def run(feed: Feed) -> Logits:
-        logits: Logits = session.run(["logits"], {name: array for name, array in feed.items() if name in wanted})[0]
-        return logits
-
-    return run
-
-
-def _libraries() -> tuple[Any, Any]:
+def export_libraries() -> None:
+    """Raises StartupError if one is missing, before a model is loaded in vain; makes transformers hold its tongue."""
     try:
-        import onnxscript  # noqa: F401  (the exporter asks for it only after the model is loaded)
-        import torch
+        import onnxscript  # noqa: F401
+        import torch  # noqa: F401
         import transformers
     except ImportError as error:
         raise StartupError(f"exporting needs {error.name}: pip install 'fillmask[export]'") from None
     quiet: Any = transformers.utils.logging
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()
-    return torch, transformers
 
 
 def main(arguments: list[str]) -> int:
     """Exports FOLDER to DESTINATION. Returns the exit code; the reason of a refusal goes to standard output."""
+    end_with_parent()
     folder, destination = arguments
     try:
         export_onnx(open_checkpoint(folder), Path(destination))

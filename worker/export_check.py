@@ -4,20 +4,17 @@ So one comparison covers the export, the head at the mask positions only, and th
 """
 
 from collections.abc import Callable
-from typing import TypeAlias, TypedDict
+from typing import TypedDict
 
 import numpy as np
-from numpy.typing import NDArray
 
 from common.checkpoint import Checkpoint
 from common.errors import StartupError
+from worker.agreement import Feed, Logits, Run
 
 ABSOLUTE = 1e-3
 RELATIVE = 1e-4
 """float32 keeps seven digits and twelve layers cost two of them, so large logits are given room in proportion."""
-
-Logits: TypeAlias = NDArray[np.float32]
-Feed: TypeAlias = dict[str, NDArray[np.int64]]
 
 
 class Deviation(TypedDict):
@@ -27,9 +24,7 @@ class Deviation(TypedDict):
     max_logit_difference: float
 
 
-def compare(
-    graph: Callable[[Feed], Logits], reference: Callable[[list[int]], Logits], checkpoint: Checkpoint
-) -> list[Deviation]:
+def compare(graph: Run, reference: Callable[[list[int]], Logits], checkpoint: Checkpoint) -> list[Deviation]:
     """Raises StartupError if any logit differs by more than 1e-3 + 1e-4 of its size; so the best tokens differ but in ties.
 
     `graph` gives float32[masks, vocabulary]; `reference`, of the token ids of one row, float32[length, vocabulary].

@@ -5,9 +5,7 @@ The child holds torch and transformers while it exports; the worker never import
 
 import hashlib
 import logging
-import os
-import subprocess
-import sys
+import shutil
 import time
 from pathlib import Path
 
@@ -15,7 +13,7 @@ from filelock import FileLock
 
 from common.checkpoint import Checkpoint
 from common.errors import StartupError
-from worker.cores import usable_cores
+from worker.child import run_module
 from worker.export import GRAPH_VERSION, REFUSED
 from worker.masked_head import fetch_weights
 
@@ -28,8 +26,8 @@ def cached_onnx(checkpoint: Checkpoint, cache_dir: Path) -> Path:
     Raises StartupError: no weights, no masked-LM head, no `export` extra, no room on the disk.
     """
     weights = fetch_weights(checkpoint)
-    folder = cache_dir.expanduser() / f"{checkpoint.fingerprint}-{_weights_digest(weights)}"
-    graph = folder / "model.onnx"
+    graph = _place(checkpoint, cache_dir, weights)
+    folder = graph.parent
     try:
         folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / "lock"):  # the kernel drops it if its holder is killed
@@ -40,32 +38,30 @@ def cached_onnx(checkpoint: Checkpoint, cache_dir: Path) -> Path:
     return graph
 
 
+def is_cached(checkpoint: Checkpoint, cache_dir: Path) -> bool:
+    """Whether cached_onnx would find it at once. False, too, where there are no weights."""
+    try:
+        return _place(checkpoint, cache_dir, fetch_weights(checkpoint)).is_file()
+    except StartupError:
+        return False
+
+
+def _place(checkpoint: Checkpoint, cache_dir: Path, weights: list[Path]) -> Path:
+    return cache_dir.expanduser() / f"{checkpoint.fingerprint}-{_weights_digest(weights)}" / "model.onnx"
+
+
 def _export_in_child(folder: Path, destination: Path) -> None:
-    started = time.monotonic()
+    started_s = time.monotonic()
     log.info("exporting %s to ONNX, once; it is kept in %s", folder, destination)
-    house = str(Path(__file__).resolve().parent.parent)
-    environment = {
-        **os.environ,
-        "PYTHONPATH": os.pathsep.join(filter(None, (house, os.environ.get("PYTHONPATH")))),
-        "PYTHONUTF8": "1",  # LANG=C would spoil a path outside ASCII
-        "HF_HUB_OFFLINE": "1",  # all files are here already
-        "OMP_NUM_THREADS": str(usable_cores()),
-    }
-    child = subprocess.run(  # noqa: S603  our own module; the arguments are paths and pass no shell
-        [sys.executable, "-P", "-m", "worker.export", str(folder), str(destination)],
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        capture_output=True,
-        encoding="utf-8",
-        errors="replace",
-        check=False,
-    )
+    for abandoned in destination.glob(".export-*"):  # its child was killed: the lock says that no other is at work
+        shutil.rmtree(abandoned, ignore_errors=True)
+    child = run_module("worker.export", str(folder), str(destination))
     if child.returncode == REFUSED:
         raise StartupError(child.stdout.strip().splitlines()[-1])
     if child.returncode != 0:
         last = (child.stderr.strip().splitlines() or ["no message"])[-1]
         raise StartupError(f"the export to ONNX ended with code {child.returncode}: {last[:500]}")
-    log.info("exported in %.0f s", time.monotonic() - started)
+    log.info("exported in %.0f s", time.monotonic() - started_s)
 
 
 def _weights_digest(weights: list[Path]) -> str:

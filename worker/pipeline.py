@@ -99,7 +99,6 @@ class Pipeline:
         self._policy = self._inference.warm_up(self._policy)
         self._health.loaded = True
         self._loaded.set()
-        metrics.READY.set(1)
         log.info("ready: engine %s", self._engine.name)
         self._serve()
         self._engine.close()

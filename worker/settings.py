@@ -27,7 +27,9 @@ class WorkerSettings(CommonSettings):
     cuda_dtype: Literal["float16", "bfloat16", "float32"] = Field("float16", description="cuda engine: its precision")
     cuda_graphs: bool = Field(True, description="cuda engine: capture a graph of each shape at the start")
     threads: int = Field(0, ge=0, description="compute threads; 0: this worker's share of the cores it may use")
-    torch_compile: bool = Field(False, description="cuda and torch engines: compile the model at the start, in 20 s or more")
+    torch_compile: bool = Field(
+        False, description="cuda and torch engines: compile the model at the start, in 20 s or more"
+    )
     max_batch_requests: int = Field(0, ge=0, description="most requests in one batch; 0: measured at the start")
     max_padded_tokens: int = Field(
         0, ge=0, description="most tokens, padding included, in one batch; 0: measured at the start"

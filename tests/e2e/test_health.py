@@ -11,6 +11,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import httpx
+import psutil
 import pytest
 from stacks import Stack, front_end
 from waiting import wait_until
@@ -48,8 +49,10 @@ def test_h23_no_worker_then_one_that_loads_and_is_stopped(
             assert_unready(http, "no worker is ready: loading")
             refused = http.post(OURS, json=BODY)
             assert (refused.status_code, refused.json()["error_type"]) == (503, "no_worker")
+            exporter = wait_until(lambda: psutil.Process(worker.pid).children(), what="its child that exports")[0]
             worker.terminate()
             assert worker.wait(10) == 0
+            wait_until(lambda: not exporter.is_running() or exporter.status() == psutil.STATUS_ZOMBIE)
         assert_unready(http, "no worker serves this model")
         assert list(tmp_path.rglob("model.onnx")) == []
 

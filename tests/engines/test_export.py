@@ -18,10 +18,11 @@ from transformers import AutoModel, AutoModelForMaskedLM, BertForMaskedLM, BertF
 
 from common.checkpoint import Checkpoint, open_checkpoint
 from common.errors import StartupError
-from worker import export, graph_cache
+from worker import export_graph, graph_cache
+from worker.agreement import Feed, Logits
 from worker.engines.onnx import OnnxEngine
 from worker.export import export_onnx
-from worker.export_check import Feed, Logits, compare
+from worker.export_check import compare
 from worker.graph_cache import cached_onnx
 from worker.masked_head import MaskedHead, fetch_weights
 
@@ -47,7 +48,7 @@ def resave(folder: Path, model_class: Any, **options: Any) -> None:
 # Which checkpoints
 
 
-def test_a_missing_head_is_refused_by_name(bert: Path, tmp_path: Path) -> None:
+def test_m02_a_missing_head_is_refused_by_name(bert: Path, tmp_path: Path) -> None:
     resave(bert, AutoModel)
     with pytest.raises(StartupError, match=r"masked-LM head: .*cls\.predictions\.transform\.dense\.weight") as refused:
         cached_onnx(opened(bert), tmp_path / "cache")  # through the child, whose one line must arrive as it was
@@ -55,7 +56,7 @@ def test_a_missing_head_is_refused_by_name(bert: Path, tmp_path: Path) -> None:
     assert not list((tmp_path / "cache").rglob("*.onnx"))
 
 
-def test_an_electra_discriminator_is_refused(tmp_path: Path) -> None:
+def test_m02_an_electra_discriminator_is_refused(tmp_path: Path) -> None:
     folder = build_checkpoint("electra", tmp_path / "electra")
     AutoModel.from_pretrained(folder).save_pretrained(folder)
     change_config(folder, architectures=["ElectraForPreTraining"])
@@ -63,7 +64,7 @@ def test_an_electra_discriminator_is_refused(tmp_path: Path) -> None:
         MaskedHead.load(opened(folder))
 
 
-def test_a_pooler_and_a_next_sentence_head_do_no_harm(bert: Path) -> None:
+def test_m03_a_pooler_and_a_next_sentence_head_do_no_harm(bert: Path) -> None:
     expected = MaskedHead.load(opened(bert)).reference([2, 4, 50, 3])
     model = BertForPreTraining(BertForMaskedLM.from_pretrained(bert).config)
     model.load_state_dict(BertForMaskedLM.from_pretrained(bert).state_dict(), strict=False)
@@ -73,7 +74,7 @@ def test_a_pooler_and_a_next_sentence_head_do_no_harm(bert: Path) -> None:
 
 
 @pytest.mark.parametrize("file", ["pytorch_model.bin", "model.safetensors"])
-def test_tied_and_derived_tensors_may_be_stored_or_not(bert: Path, file: str) -> None:
+def test_m03_tied_and_derived_tensors_may_be_stored_or_not(bert: Path, file: str) -> None:
     """As the original checkpoints have it: decoder.weight and decoder.bias left out, position_ids left in."""
     from safetensors.torch import load_file, save_file
 
@@ -90,7 +91,7 @@ def test_tied_and_derived_tensors_may_be_stored_or_not(bert: Path, file: str) ->
     np.testing.assert_allclose(found, expected, atol=1e-5)
 
 
-def test_safetensors_go_before_a_pickle(bert: Path) -> None:
+def test_d01_safetensors_go_before_a_pickle(bert: Path) -> None:
     (bert / "pytorch_model.bin").write_bytes(b"cposix\nsystem\n(S'false'\ntR.")
     assert [file.name for file in fetch_weights(opened(bert))] == ["model.safetensors"]
     MaskedHead.load(opened(bert))
@@ -106,7 +107,7 @@ class Harm:
         return os.mkdir, (str(self.folder),)
 
 
-def test_a_pickle_that_runs_code_is_refused(bert: Path) -> None:
+def test_d01_a_pickle_that_runs_code_is_refused(bert: Path) -> None:
     (bert / "model.safetensors").unlink()
     torch.save({"bert.embeddings.word_embeddings.weight": Harm(bert / "harm")}, bert / "pytorch_model.bin")
     with pytest.raises(StartupError, match="cannot be loaded"):
@@ -163,7 +164,7 @@ def test_the_report_and_no_traces_of_this_machine(checkpoint: Checkpoint) -> Non
 
 
 def test_large_weights_lie_beside_the_graph(bert: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(export, "EMBEDDED_BYTES", 0)
+    monkeypatch.setattr(export_graph, "EMBEDDED_BYTES", 0)
     export_onnx(opened(bert), bert)
     assert (bert / "model.onnx.data").stat().st_size > (bert / "model.onnx").stat().st_size
     engine = OnnxEngine(opened(bert), threads=1, cache_dir=bert)
@@ -306,7 +307,7 @@ print(json.dumps([found.token_ids.tolist(), found.probabilities.tolist(), heavy]
 """
 
 
-def test_a_worker_of_a_path_beyond_ascii(tmp_path: Path, checkpoint_of: CheckpointOf) -> None:
+def test_d01_d05_a_worker_of_a_bin_alone_on_a_path_beyond_ascii(tmp_path: Path, checkpoint_of: CheckpointOf) -> None:
     """From a .bin alone, under LANG=C, exported by a child: the whole way that a real worker goes, and no torch in it."""
     folder = build_checkpoint("bert", tmp_path / "数据" / "模型 文件")
     torch.save(AutoModelForMaskedLM.from_pretrained(folder).state_dict(), folder / "pytorch_model.bin")

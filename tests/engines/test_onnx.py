@@ -52,7 +52,9 @@ def loaded(checkpoint: Checkpoint) -> OnnxEngine:
 @pytest.mark.parametrize("kind", [TensorProto.INT64, TensorProto.INT32])
 @pytest.mark.parametrize("inputs", [OURS, ("input_ids",), (*OURS, "token_type_ids", "position_ids")])
 @pytest.mark.parametrize("place", ["model.onnx", "onnx/model.onnx"])
-def test_logits_at_every_position(bare: Checkpoint, kind: int, inputs: tuple[str, ...], place: str) -> None:
+def test_o04_m35_the_graph_is_fed_what_it_takes(
+    bare: Checkpoint, kind: int, inputs: tuple[str, ...], place: str
+) -> None:
     write_graph(bare.folder / place, inputs, kind)
     mask = bare.mask_token_id
     found = loaded(bare).predict(batch_of([[2, mask, 3], [mask]], bare, top_k=3))
@@ -80,13 +82,13 @@ def test_a_large_model_keeps_its_weights_beside_the_graph(bare: Checkpoint) -> N
     assert loaded(bare).predict(batch_of([[4]], bare)).token_ids.shape == (1, 5)
 
 
-def test_an_input_that_nobody_can_make_up(bare: Checkpoint) -> None:
+def test_o04_an_input_that_nobody_can_make_up(bare: Checkpoint) -> None:
     write_graph(bare.folder / "model.onnx", (*OURS, "pixel_values"))
     with pytest.raises(StartupError, match="wants an input pixel_values"):
         loaded(bare)
 
 
-def test_an_input_of_another_type(bare: Checkpoint) -> None:
+def test_o04_an_input_of_another_type(bare: Checkpoint) -> None:
     write_graph(bare.folder / "model.onnx", ("input_ids", "attention_mask"), TensorProto.INT32)
     graph = onnx.load(bare.folder / "model.onnx")
     graph.graph.input[1].type.tensor_type.elem_type = TensorProto.FLOAT
@@ -95,7 +97,7 @@ def test_an_input_of_another_type(bare: Checkpoint) -> None:
         loaded(bare)
 
 
-def test_positions_that_start_elsewhere_are_not_guessed(bare: Checkpoint) -> None:
+def test_o04_positions_that_start_elsewhere_are_not_guessed(bare: Checkpoint) -> None:
     write_graph(bare.folder / "model.onnx", (*OURS, "position_ids"))
     with pytest.raises(StartupError, match="wants an input position_ids"):
         loaded(replace(bare, architecture="RobertaForMaskedLM"))

@@ -66,12 +66,12 @@ def test_facts_of_a_plain_vocabulary(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "BertForSequenceClassification", "BartModel", "BertModel"])
-def test_another_architecture(tmp_path: Path, architecture: str) -> None:
+def test_m05_another_architecture(tmp_path: Path, architecture: str) -> None:
     with pytest.raises(StartupError, match=f"it is {architecture}; a masked-language model"):
         open_checkpoint(model(tmp_path, BERT | {"architectures": [architecture]}))
 
 
-def test_a_tokenizer_without_a_mask(tmp_path: Path) -> None:
+def test_m05_a_tokenizer_without_a_mask(tmp_path: Path) -> None:
     with pytest.raises(StartupError, match="defines no mask token"):
         open_checkpoint(model(tmp_path, BERT, tokens=SPECIAL[:4]))
 

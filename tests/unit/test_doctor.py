@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from common.checkpoint import open_checkpoint
 from common.command_line import parse
 from deploy.doctor import (
     Gpu,
@@ -56,8 +57,12 @@ def test_a_model_that_is_not_there(tmp_path: Path) -> None:
     assert (finding.status, checkpoint) == ("fail", None)
 
 
-def test_the_engine_that_auto_means() -> None:
-    assert "auto means onnx" in check_engine(settings(), None).text
+def test_the_engine_that_auto_means(tmp_path: Path) -> None:
+    wanted = settings("--cache-dir", str(tmp_path))
+    checkpoint = open_checkpoint(wanted.model)
+    assert "auto means onnx" in check_engine(wanted, checkpoint).text
+    assert "auto means cuda" in check_engine(wanted, checkpoint, has_cuda=True).text
+    assert not list(tmp_path.iterdir()), "it changes nothing"
 
 
 @pytest.mark.parametrize(

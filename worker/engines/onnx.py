@@ -1,4 +1,7 @@
-"""ONNX Runtime on the CPU, in float32. What it is fed and what comes out: worker/engines/graph.py."""
+"""ONNX Runtime on the CPU: the float32 graph, or the dynamic int8 one that `fillmask export --dynamic-int8` made from it.
+
+What it is fed and what comes out: worker/engines/graph.py.
+"""
 
 from collections.abc import Mapping
 from pathlib import Path
@@ -9,6 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import StartupError
 from worker.engines.graph import Feed, GraphEngine, Integers, first_line
+from worker.engines.int8 import ONNX_INT8, require_int8
 
 _SLOWER_FUSIONS = ["SkipLayerNormFusion"]
 """Costs 7-11 % on the CPU (ONNX Runtime 1.32, bert-base shape, batches of 32 x 16 and 8 x 128): Add and LayerNormalization
@@ -51,3 +55,15 @@ class OnnxEngine(GraphEngine):
     def _run(self, feed: Feed) -> NDArray[np.float32]:
         logits: NDArray[np.float32] = self._session.run(["logits"], feed)[0]
         return logits
+
+
+class OnnxInt8Engine(OnnxEngine):
+    """Dynamic int8: activations of a whole batch share a scale, so a text's scores depend on what else is in the batch.
+
+    Never chosen unasked. How often a first choice changes beside others, the graph's report.json says (same_beside_others).
+    """
+
+    name = "onnx-int8"
+
+    def load(self) -> None:
+        self._use(require_int8(self._checkpoint, ONNX_INT8, "--dynamic-int8"))
