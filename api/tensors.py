@@ -132,8 +132,8 @@ def compressed(body: bytes, encoding: str) -> bytes:
 def _of_json(tensor: InputTensor) -> list[Any]:
     flat: list[Any] = list(tensor.data or ())
     for _ in tensor.shape[1:]:
-        if flat and isinstance(flat[0], list):
-            flat = [value for row in flat if isinstance(row, list) for value in row]
+        if flat and all(isinstance(row, list) for row in flat):
+            flat = [value for row in flat for value in row]
     if tensor.datatype == "BYTES":
         fits = all(isinstance(value, str) for value in flat)
     else:

