@@ -9,7 +9,6 @@ from pathlib import Path
 
 from worker.cores import usable_cores
 
-
 _PR_SET_PDEATHSIG = 1
 
 

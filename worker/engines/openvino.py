@@ -15,8 +15,8 @@ from worker.engines.graph import Feed, GraphEngine, Integers, first_line
 from worker.engines.int8 import OPENVINO_INT8, require_int8
 
 _CACHED_PRIMITIVES = 300
-"""Code that is kept for shapes seen before, and hardly any two batches have the same. With OpenVINO's own 5000 a worker of int8 in
-bert-base's shape grew from 0.4 GB by 5 MB a shape to 1.9 GB; so it stays below 0.9 GB, and is 2-7 % slower for it."""
+"""Code that is kept for shapes seen before, and hardly any two batches have the same. With OpenVINO's own 5000 a worker of int8
+in bert-base's shape grew from 0.4 GB by 5 MB a shape to 1.9 GB; so it stays below 0.9 GB, and is 2-7 % slower for it."""
 
 
 class OpenVinoEngine(GraphEngine):
