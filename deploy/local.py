@@ -4,6 +4,7 @@ The supervisor owns the listening socket and lends it to the front-ends: a port 
 that is being replaced refuses nobody. Options reach the children as FILLMASK_* variables, so that no secret shows in `ps`.
 """
 
+import importlib
 import os
 import secrets
 import shlex
@@ -102,6 +103,7 @@ class Service:
             self.front_ends.append(Child(title, self._spawn_front_end, self._forget_front_end))
         for child in (*self.workers, *self.front_ends):
             child.start()
+        importlib.import_module("common.transport")  # while they load: a dead worker's requests must not wait for it
 
     def until_ready(self, signals: Signals) -> int | None:
         """None when the first request can be served, or a stop was asked for; else the exit code: a child died."""
