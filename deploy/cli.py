@@ -31,7 +31,10 @@ def main(arguments: list[str] | None = None) -> int:
         if os.getpid() == 1:  # the kernel drops signals that process 1 of a container has no handler for yet
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
         _warn_of_variables(name)
-        code: int = import_module(COMMANDS[name].module).main(rest)
+        module = import_module(COMMANDS[name].module)
+        code: int = module.main(rest)
+        if name == "worker":
+            module.leave(code)
         return code
     if name in ("-h", "--help", "help"):
         print(_help())

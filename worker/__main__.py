@@ -3,6 +3,7 @@
 import logging
 import os
 import sys
+from typing import NoReturn
 
 from common.command_line import parse, refuse
 from common.errors import StartupError
@@ -27,7 +28,12 @@ def main(arguments: list[str] | None = None) -> int:
     return 0
 
 
-if __name__ == "__main__":
-    code = main()
+def leave(code: int) -> NoReturn:
+    """At once: daemon threads may hang in a lost device or socket, or load a model yet. Nothing is left to be saved."""
     logging.shutdown()
-    os._exit(code)  # daemon threads may hang in a lost device or socket; nothing is left to be saved
+    sys.stdout.flush()
+    os._exit(code)
+
+
+if __name__ == "__main__":
+    leave(main())

@@ -218,7 +218,8 @@ def _replies(outcome: Outcome) -> list[Reply]:
     requests = [delivery.request for delivery in outcome.deliveries]
     if isinstance(outcome, Failed):
         return [PredictFailure(request.request_id, outcome.reason, outcome.message) for request in requests]
-    queue_ms = [(outcome.started_s - delivery.put_at_s) * 1000 for delivery in outcome.deliveries]
+    # The server's clock is known to about a millisecond: what was taken at once may seem to have been put after that.
+    queue_ms = [max(0.0, outcome.started_s - delivery.put_at_s) * 1000 for delivery in outcome.deliveries]
     return scatter(outcome.top, requests, Timings(queue_ms, outcome.took_s * 1000))
 
 

@@ -42,6 +42,9 @@ def test_the_policy_allows_only_its_own_files(stack: Stack) -> None:
 def test_below_a_prefix_and_with_a_key(open_page: Callable[..., Page], guarded: httpx.Client) -> None:
     page = open_page(address=f"{guarded.base_url}/words/", ready=False)
     expect(page.locator("#key-dialog")).to_contain_text("这个服务需要 API 密钥")
+    page.fill("#key-input", "钥匙")
+    page.keyboard.press("Enter")
+    expect(page.locator("#key-dialog")).to_contain_text("密钥不对")
     page.fill("#key-input", "not the key")
     page.keyboard.press("Enter")
     expect(page.locator("#key-dialog")).to_contain_text("密钥不对")

@@ -14,11 +14,13 @@ from worker.partial import partial_folder
 ROOT = Path(__file__).resolve().parents[2]
 
 AT_WORK = """
+import signal
 import sys
 from pathlib import Path
 from deploy.export import _ended_by_sigterm
 from worker.partial import partial_folder
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # what a shell runs in the background ignores it otherwise
 with _ended_by_sigterm(), partial_folder(Path(sys.argv[1])) as folder:
     (folder / "half").write_text("written")
     print("at work", flush=True)

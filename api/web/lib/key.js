@@ -5,6 +5,7 @@ import { t } from "./language.js";
 import { storage } from "./storage.js";
 
 const KEPT = "fillmask.key";
+const SENDABLE = /^[\x20-\x7e]+$/; // of anything else a browser makes no header, and no key has it
 
 const kept = storage("sessionStorage");
 
@@ -34,7 +35,12 @@ function shown(errorType) {
   return new Promise((resolve) => {
     byId("key-form").onsubmit = (event) => {
       event.preventDefault();
-      kept.setItem(KEPT, input.value.trim());
+      const typed = input.value.trim();
+      if (!SENDABLE.test(typed)) {
+        byId("key-why").textContent = t("trouble.bad_api_key");
+        return;
+      }
+      kept.setItem(KEPT, typed);
       dialog.close();
     };
     byId("key-cancel").onclick = () => dialog.close();
