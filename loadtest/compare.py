@@ -26,6 +26,7 @@ import psutil
 
 from loadtest import base_shape
 from loadtest.closed_loop import Check, Load, Outcome, closed_loop
+from loadtest.record import write_results
 from loadtest.servers import INT8, Server, by_hand, engines, fillmask, with_int8
 from loadtest.stack import DEMO, cpu_s, peak_bytes
 from loadtest.texts import known, of_length
@@ -188,11 +189,7 @@ def main() -> int:
         with tempfile.TemporaryDirectory(prefix="fillmask-base-") as folder:
             rows += compare(base_shape.build(asked.base or Path(folder) / "bert-base-shape"), base_work(), asked)
     told = "\n".join(table(rows))
-    asked.results.mkdir(parents=True, exist_ok=True)
-    (asked.results / "compare.md").write_text(told + "\n", encoding="utf-8")
-    (asked.results / "compare.json").write_text(
-        json.dumps([row._asdict() for row in rows], indent=1) + "\n", encoding="utf-8"
-    )
+    write_results(asked.results, "compare", told, rows)
     print(told)
     return 1 if any(row.wrong for row in rows) else 0
 

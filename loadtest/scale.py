@@ -18,6 +18,7 @@ from typing import NamedTuple
 import psutil
 
 from loadtest.closed_loop import Load, Outcome, closed_loop
+from loadtest.record import write_results
 from loadtest.stack import DEMO, Stack, cpu_s
 from loadtest.svg import chart
 from loadtest.texts import known
@@ -151,13 +152,9 @@ def main() -> int:
     busy = next(point for point in points if point.device == "fast")
     cost_ms = {part: cores / busy.texts_s * 1000 for part, cores in busy.cores.items()}
     told = "\n".join((*table(points), *sizes(cost_ms)))
-    asked.results.mkdir(parents=True, exist_ok=True)
+    write_results(asked.results, "scale", told, points)
     for name, picture in charts(points).items():
         (asked.results / name).write_text(picture, encoding="utf-8")
-    (asked.results / "scale.md").write_text(told + "\n", encoding="utf-8")
-    (asked.results / "scale.json").write_text(
-        json.dumps([point._asdict() for point in points], indent=1) + "\n", encoding="utf-8"
-    )
     print(told)
     return 1 if any(point.wrong for point in points) else 0
 
