@@ -43,13 +43,16 @@ def checkpoint(request: pytest.FixtureRequest, checkpoint_of: CheckpointOf) -> C
     return checkpoint_of(request.param)
 
 
+def _loaded(engine: Engine) -> Iterator[Engine]:
+    engine.load()
+    engine.warm_up([])
+    yield engine
+    engine.close()
+
+
 @pytest.fixture(scope="session", params=ENGINES)
 def engine(request: pytest.FixtureRequest, checkpoint: Checkpoint) -> Iterator[Engine]:
-    loaded = ENGINES[request.param](checkpoint)
-    loaded.load()
-    loaded.warm_up([])
-    yield loaded
-    loaded.close()
+    yield from _loaded(ENGINES[request.param](checkpoint))
 
 
 @pytest.fixture(scope="session")
@@ -60,11 +63,7 @@ def bert(checkpoint_of: CheckpointOf) -> Checkpoint:
 @pytest.fixture(scope="module", params=ENGINES)
 def bert_engine(request: pytest.FixtureRequest, bert: Checkpoint) -> Iterator[Engine]:
     """One architecture is enough for what does not depend on it."""
-    loaded = ENGINES[request.param](bert)
-    loaded.load()
-    loaded.warm_up([])
-    yield loaded
-    loaded.close()
+    yield from _loaded(ENGINES[request.param](bert))
 
 
 @pytest.fixture(scope="session")
