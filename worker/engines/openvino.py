@@ -35,6 +35,7 @@ class OpenVinoEngine(GraphEngine):
         options = {
             "PERFORMANCE_HINT": "LATENCY",  # one batch at a time gets all threads
             "INFERENCE_NUM_THREADS": self._threads,
+            "ENABLE_CPU_PINNING": False,  # each worker would pin its threads to the same first cores, and the others idle
             "INFERENCE_PRECISION_HINT": "f32",  # where the CPU has bfloat16 it would be used unasked
             "CPU_RUNTIME_CACHE_CAPACITY": _CACHED_PRIMITIVES,
         }
