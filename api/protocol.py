@@ -6,10 +6,9 @@ to no other protocol, and serves who asks for one as if it had not: Java's own c
 """
 
 import asyncio
-import re
 from typing import Any
 
-from httptools import HttpParserError
+from httptools import HttpParserError, HttpParserUpgrade, HttpRequestParser
 from pydantic_core import to_json
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -31,10 +30,6 @@ LINGER_BYTES = 16 << 20
 """No more than this of it: a second is time enough for gigabytes."""
 
 
-_UPGRADE = re.compile(rb"\r\nupgrade:[^\r\n]*", re.IGNORECASE)
-"""The parser takes what follows such a header for another protocol and drops it, and so the request's body."""
-
-
 class BoundedProtocol(HttpToolsProtocol):
     """A request must have arrived whole within `receive_s` of its first byte, and the first one of the connection being made."""
 
@@ -43,6 +38,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def __init__(self, *arguments: Any, **named: Any) -> None:
         super().__init__(*arguments, **named)
         self._arriving = False
+        self._passed_over = False  # this request asks for another protocol, and is parsed once more without that wish
         self._head_bytes = 0
         self._head_complete = False
         self._framing_bytes = 0
@@ -58,12 +54,18 @@ class BoundedProtocol(HttpToolsProtocol):
         super().connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
-        super().data_received(data if self._arriving else _without_upgrade(data))
+        self._unset_keepalive_if_required()
+        unparsed = data
+        try:
+            while unparsed:
+                unparsed = self._parse(unparsed)
+        except HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
         if self._arriving:  # most requests arrive at once and never need a timer
             self._still_arriving(len(data))
 
     def on_message_begin(self) -> None:
-        self._arriving = True
+        self._arriving, self._passed_over = True, False
         self._head_bytes, self._head_complete, self._framing_bytes = 0, False, 0
         super().on_message_begin()
 
@@ -72,13 +74,17 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._head_bytes > MAX_HEAD_BYTES:
             raise HttpParserError  # ends the parser, and comes back as send_400_response
         self._head_complete = True
-        super().on_headers_complete()
+        self._passed_over = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if not self._passed_over:
+            super().on_headers_complete()
 
     def on_body(self, body: bytes) -> None:
         self._framing_bytes -= len(body)
         super().on_body(body)
 
     def on_message_complete(self) -> None:
+        if self._passed_over:
+            return
         self._arriving = False
         self._stop_waiting()
         super().on_message_complete()
@@ -95,6 +101,23 @@ class BoundedProtocol(HttpToolsProtocol):
             self._refuse(b"431 Request Header Fields Too Large", "headers_too_large", told)
         else:
             self._refuse(b"400 Bad Request", "malformed_request", msg.rstrip("."))
+
+    def _parse(self, data: bytes) -> bytes:
+        """Feeds the parser. Returns what is to be fed next: it takes all that follows a wish for another protocol for that
+        protocol, a body and further requests included, so another parser gets that request without the wish, and the rest."""
+        try:
+            self.parser.feed_data(data)
+        except HttpParserUpgrade as ended:
+            if self._passed_over:
+                head = self._head_without_upgrade()
+                self.parser = HttpRequestParser(self)
+                return head + data[ended.args[0] :]
+        return b""
+
+    def _head_without_upgrade(self) -> bytes:
+        version = self.parser.get_http_version().encode()
+        lines = [b"%s: %s" % (name, value) for name, value in self.headers if name != b"upgrade"]
+        return b"\r\n".join((b"%s %s HTTP/%s" % (self.parser.get_method(), self.url, version), *lines, b"", b""))
 
     def _still_arriving(self, more_bytes: int) -> None:
         if self._patience is None:
@@ -136,14 +159,6 @@ class BoundedProtocol(HttpToolsProtocol):
         head = b"HTTP/1.1 %s\r\ncontent-type: application/json\r\ncontent-length: %d\r\n%sconnection: close\r\n\r\n"
         self.transport.write(head % (status, len(body), _SECURITY) + body)
         self.transport.close()
-
-
-def _without_upgrade(data: bytes) -> bytes:
-    """`data` begins a request: as it came, but for the header Upgrade."""
-    head_end = data.find(b"\r\n\r\n")
-    if head_end < 0 or not _UPGRADE.search(data, 0, head_end):
-        return data
-    return _UPGRADE.sub(b"", data[:head_end]) + data[head_end:]
 
 
 def bounded_protocol(receive_s: float) -> type[BoundedProtocol]:

@@ -151,6 +151,29 @@ def test_an_upgrade_that_is_asked_for_is_passed_over(impatient: Stack) -> None:
         assert all_that_comes(connection).endswith(b'{"status":"alive"}')
 
 
+def test_an_upgrade_is_passed_over_wherever_its_request_is_cut(impatient: Stack) -> None:
+    """The first part comes behind another request, whose answer shows that it has been read by itself."""
+    body = json.dumps({"texts": ["好[MASK]"]}).encode()
+    alive = b"GET /healthz HTTP/1.1\r\n\r\n"
+    wish = b"upgrade: h2c\r\nconnection: upgrade\r\n"
+    whole = HEAD + wish + b"content-length: %d\r\n\r\n" % len(body) + body
+    with connect(impatient) as connection:
+        for cut in range(len(whole)):
+            connection.sendall(alive + whole[:cut])
+            until(connection, b'{"status":"alive"}')
+            connection.sendall(whole[cut:] + whole + alive)
+            assert until(connection, b'{"status":"alive"}').count(b"HTTP/1.1 200") == 3, cut
+
+
+def until(connection: socket.socket, end: bytes) -> bytes:
+    received = b""
+    while not received.endswith(end):
+        more = connection.recv(65536)
+        assert more, received
+        received += more
+    return received
+
+
 def test_requests_in_one_packet_are_answered_in_order(impatient: Stack) -> None:
     texts = [f"{'好' * number}[MASK]" for number in range(40)]
     bodies = [json.dumps({"texts": [text], "top_k": 1}).encode() for text in texts]
