@@ -21,11 +21,12 @@ from api.api_keys import ApiKeys, KeyRing
 from api.dispatcher import Dispatcher
 from api.errors import ANSWERS, error_types
 from api.filling import FillMask
-from api.middleware import BodyLimit, RequestContext, Traced
+from api.middleware import BodyLimit, Heads, RequestContext, Traced
 from api.rate_limits import RateLimiter, RateLimits
 from api.routes import documentation, fill_mask, huggingface, kserve_v1, open_inference, page, tutorial
 from api.security_headers import SecurityHeaders
 from api.settings import ApiSettings, Rate, listed
+from api.spent import TOLD
 from common.checkpoint import open_checkpoint
 from common.keys import Keys
 from common.tracing import Traces
@@ -36,7 +37,13 @@ log = logging.getLogger("fillmask.api")
 CORS: dict[str, Any] = {
     "allow_methods": ["GET", "POST"],
     "allow_headers": ["Authorization", "Content-Type", "X-API-Key", "X-Request-ID", "X-Request-Timeout-Ms"],
-    "expose_headers": ["Retry-After", "RateLimit", "RateLimit-Policy", "X-Request-ID", "X-Fillmask-Warnings"],
+    "expose_headers": [
+        "Retry-After",
+        "RateLimit",
+        "RateLimit-Policy",
+        "X-Request-ID",
+        *[name.decode() for name in TOLD],
+    ],
 }
 """For the pages of other origins that may ask at all. No credentials: nothing here is told by a cookie."""
 
@@ -82,6 +89,7 @@ def create_app(settings: ApiSettings) -> FastAPI:
     app.state.dispatcher = dispatcher
     metrics.expect(error_types())
     _route(app, service)
+    app.add_middleware(Heads)
     app.add_middleware(BodyLimit, max_body_bytes=settings.max_body_bytes)
     limiter = _guard(app, settings, keys)
     if traces:

@@ -130,6 +130,23 @@ def _route(scope: Scope) -> str:
     return getattr(scope.get("route"), "path", "unmatched")
 
 
+class Heads:
+    """Answers HEAD as GET; the server leaves the body out. Some health checks ask so, and FastAPI's routes would refuse it."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self._app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        if scope.get("method") != "HEAD":
+            await self._app(scope, receive, send)
+            return
+        asked: Scope = {**scope, "method": "GET"}
+        try:
+            await self._app(asked, receive, send)
+        finally:
+            scope["route"] = asked.get("route")
+
+
 class BodyLimit:
     """Refuses a body as soon as more than `max_body_bytes` have really arrived, or at once if that is what is announced.
 

@@ -12,6 +12,16 @@ from common.messages import PredictResult
 
 Headers = list[tuple[bytes, bytes]]
 
+TOLD = (
+    b"x-fillmask-tokenize-ms",
+    b"x-fillmask-queue-ms",
+    b"x-fillmask-inference-ms",
+    b"x-fillmask-batch-size",
+    b"x-fillmask-model-revision",
+    b"x-fillmask-warnings",
+)
+"""The names in `Spent.headers`; the last only where there is something to beware of."""
+
 
 @dataclass(slots=True)
 class Spent:
@@ -38,15 +48,15 @@ class Spent:
 
     def headers(self, revision: str) -> Headers:
         told = [
-            (b"x-fillmask-tokenize-ms", b"%.3f" % self.tokenize_ms),
-            (b"x-fillmask-queue-ms", b"%.3f" % self.queue_ms),
-            (b"x-fillmask-inference-ms", b"%.3f" % self.inference_ms),
-            (b"x-fillmask-batch-size", b"%d" % self.batch_requests),
-            (b"x-fillmask-model-revision", revision.encode("ascii", "replace")),
+            b"%.3f" % self.tokenize_ms,
+            b"%.3f" % self.queue_ms,
+            b"%.3f" % self.inference_ms,
+            b"%d" % self.batch_requests,
+            revision.encode("ascii", "replace"),
         ]
         if self.unknown_tokens:
-            told.append((b"x-fillmask-warnings", b"unknown_tokens=%d" % self.unknown_tokens))
-        return told
+            told.append(b"unknown_tokens=%d" % self.unknown_tokens)
+        return list(zip(TOLD, told, strict=False))
 
 
 def answer(body: object, headers: Headers | None = None, status: int = 200) -> Response:

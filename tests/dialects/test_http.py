@@ -185,6 +185,17 @@ def test_requests_in_one_packet_are_answered_in_order(impatient: Stack) -> None:
     assert starts == list(range(40))
 
 
+@pytest.mark.parametrize("path", ["/healthz", "/readyz", "/info", "/", "/web/main.js", "/v2/health/ready", "/metrics"])
+def test_head_is_answered_as_get_without_the_body(impatient: Stack, path: str) -> None:
+    """Some balancers ask so whether one is alive."""
+    asked, got = impatient.http.head(path), impatient.http.get(path)
+    assert (asked.status_code, asked.content) == (200, b"")
+    for name in ("content-type", "cache-control"):
+        assert asked.headers.get(name) == got.headers.get(name)
+    assert int(asked.headers["content-length"]) > 0
+    assert impatient.http.head(OURS).status_code == 405, "what a POST does cannot be asked for its head"
+
+
 def test_no_answer_leads_elsewhere(impatient: Stack) -> None:
     """A redirect would be made of the Host header, which anybody may send."""
     response = impatient.http.post(f"{OURS}/", json={"texts": ["好[MASK]"]}, headers={"host": "elsewhere.example"})

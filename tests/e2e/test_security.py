@@ -225,6 +225,8 @@ def test_pages_of_that_origin_may_ask_and_no_others(guarded: Guarded) -> None:
     assert preflight(http, ORIGIN).headers["access-control-allow-origin"] == ORIGIN, "a preflight brings no key"
     refusal = http.post(OURS, headers={"origin": ORIGIN})
     assert refusal.headers["access-control-allow-origin"] == ORIGIN, "a page must be able to read what was wrong"
+    readable = refusal.headers["access-control-expose-headers"].lower().split(", ")
+    assert {"retry-after", "x-request-id", "x-fillmask-inference-ms", "x-fillmask-warnings"} < set(readable)
     for other in ("https://evil.example.org", "http://app.example.org", "null", f"{ORIGIN}.evil.org"):
         assert preflight(http, other).status_code == 400
         answer = http.get("/healthz", headers={"origin": other})
