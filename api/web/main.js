@@ -29,9 +29,11 @@ function show(name) {
 }
 
 function onTabKey(event) {
-  const step = { ArrowRight: 1, ArrowLeft: -1 }[event.key];
-  if (!step) return;
-  const next = NAMES[(NAMES.indexOf(asked().name) + step + NAMES.length) % NAMES.length];
+  const at = NAMES.indexOf(asked().name);
+  const to = { ArrowRight: at + 1, ArrowLeft: at - 1, Home: 0, End: -1 }[event.key];
+  if (to === undefined || event.ctrlKey || event.altKey || event.metaKey) return;
+  event.preventDefault();
+  const next = NAMES.at(to % NAMES.length);
   location.hash = next;
   tabs.get(next).focus();
 }

@@ -9,16 +9,33 @@ from playwright.sync_api import Page, Request, expect
 
 ROWS = "#batch-rows tr"
 
+TABLE = '编号,句子\r\n1,"春眠不觉晓，处处闻啼[MASK]。"\r\n\r\n2,"他说""今天天[MASK]好"""\r\n'
+
+NO_TEXT = {
+    "a.pdf": b"%PDF-1.4\n\x00",
+    "a.docx": b"PK\x03\x04\x14\x00\x06\x00\x08\x00\x00\x00!\x00\xdf\xa4\xd2l[Content_Types].xml",
+    "a.png": b"\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x00\x20\x08\x06",
+    "a.txt": b"\xff\xfe\x00\xd8cut",
+}
+
+TWO_FILES = """() => {
+  const dropped = new DataTransfer();
+  for (const name of ['b.txt', 'c.txt']) dropped.items.add(new File(['守株待[MASK]'], name));
+  return dropped;
+}"""
+
 
 def run(page: Page, lines: list[str]) -> None:
     page.fill("#batch-text", "\n".join(lines))
     page.click("#batch-go")
 
 
+def choose(page: Page, name: str, content: bytes) -> None:
+    page.set_input_files("#batch-file", {"name": name, "mimeType": "", "buffer": content})
+
+
 def run_file(page: Page, lines: list[str]) -> None:
-    page.set_input_files(
-        "#batch-file", {"name": "a.txt", "mimeType": "text/plain", "buffer": "\n".join(lines).encode()}
-    )
+    choose(page, "a.txt", "\n".join(lines).encode())
     expect(page.locator("#batch-count")).to_contain_text(f"{len(lines):,} 行")
     page.click("#batch-go")
 
@@ -60,11 +77,11 @@ def test_a_run_can_be_stopped(open_page: Callable[..., Page]) -> None:
 def test_lines_that_are_refused_or_would_be_formulas(open_page: Callable[..., Page]) -> None:
     page = open_page("batch")
     too_long, markup = "字" * 300 + "[MASK]", "<img src=x onerror=alert(1)>[MASK]"
-    run(page, ['=HYPERLINK("x")[MASK]', "没有空的一行", too_long, markup, "守株待[MASK]"])
+    run(page, ['=HYPERLINK("x")[MASK]', "没有空的一行", "", too_long, markup, "守株待[MASK]"])
     expect(page.locator("#batch-said")).to_contain_text("已完成 4 / 4 行")
     expect(page.locator("#batch-said")).to_contain_text("1 行没有成功")
-    expect(page.locator("#batch-said")).to_contain_text("1 行没有空")
-    expect(page.locator(f"{ROWS} td.number")).to_have_text(["1", "3", "4", "5"])
+    expect(page.locator("#batch-said")).to_contain_text("第 2 行没有空")
+    expect(page.locator(f"{ROWS} td.number")).to_have_text(["1", "4", "5", "6"])
     expect(page.locator(ROWS).nth(1)).to_contain_text("句子太长：303 个词元")
     assert page.locator("main img").count() == 0
     rows = list(csv.reader(downloaded(page, "#batch-csv").splitlines()))
@@ -75,15 +92,29 @@ def test_lines_that_are_refused_or_would_be_formulas(open_page: Callable[..., Pa
     assert told[-1]["filled_text"] == "守株待兔"
 
 
-def test_a_csv_file_in_the_encoding_of_chinese_spreadsheets(open_page: Callable[..., Page], tmp_path: Path) -> None:
-    file = tmp_path / "sentences.csv"
-    file.write_bytes(
-        '编号,句子\r\n1,"春眠不觉晓，处处闻啼[MASK]。"\r\n2,"他说""今天天[MASK]好"""\r\n'.encode("gb18030")
-    )
+def test_a_file_in_any_encoding_is_read_and_what_is_no_text_is_refused(open_page: Callable[..., Page]) -> None:
     page = open_page("batch")
-    page.set_input_files("#batch-file", file)
+    text = page.locator("#batch-text")
+    for encoding in ("gb18030", "utf-8-sig", "utf-16", "utf-16-le", "utf-16-be"):
+        page.fill("#batch-text", "")
+        choose(page, "sentences.csv", TABLE.encode(encoding))
+        expect(text).to_have_value('春眠不觉晓，处处闻啼[MASK]。\n\n他说"今天天[MASK]好"')
     expect(page.locator("#batch-count")).to_have_text("2 行，2 行有空")
     expect(page.locator("#batch-column option")).to_have_text(["编号", "句子"])
-    assert page.locator("#batch-text").input_value() == '春眠不觉晓，处处闻啼[MASK]。\n他说"今天天[MASK]好"'
+    for name, content in NO_TEXT.items():
+        choose(page, name, content)
+        expect(page.locator("#batch-trouble .note")).to_contain_text("不是纯文本")
+        choose(page, "empty.txt", b"\n")
+        expect(page.locator("#batch-trouble .note")).to_contain_text("什么也没有")
+    two = page.evaluate_handle(TWO_FILES)
+    page.dispatch_event("#batch-drop", "drop", {"dataTransfer": two})
+    expect(page.locator("#batch-trouble .note")).to_contain_text("只读了第一个文件：b.txt")
+    expect(text).to_have_value("守株待[MASK]")
+    choose(page, "sentences.csv", TABLE.encode())
+    expect(page.locator("#batch-count")).to_have_text("2 行，2 行有空")
+    page.fill("#batch-top-k", "50")
+    expect(page.locator("#batch-top-k-limit")).to_have_text("可填 1 到 20，现按 20 算。")
     page.click("#batch-go")
+    expect(page.locator(f"{ROWS} td.number")).to_have_text(["2", "4"])
     expect(page.locator(ROWS).first).to_contain_text("春眠不觉晓，处处闻啼鸟。")
+    expect(page.locator(ROWS).first.locator(".word")).to_have_count(20)

@@ -60,6 +60,54 @@ def test_printed_it_has_the_questions_and_on_another_page_the_key(open_page: Cal
     assert "打印" not in "".join(pages), "the page around it stays on the screen"
 
 
+def test_whatever_is_not_on_the_sheet_is_told_with_its_line(open_page: Callable[..., Page]) -> None:
+    page = open_page("worksheet")
+    lines = [
+        "守株待兔",
+        "",
+        "！！！",
+        "hello",
+        "___",
+        "画龙___睛，亡羊补___。",
+        "字" * 300 + "___",
+        "春眠不觉晓。" * 10,
+    ]
+    page.fill("#worksheet-text", "\n".join(lines + ["——"] * 99))
+    page.click("#worksheet-make")
+    expect(page.locator("#worksheet-said")).to_have_text("出了 3 道题。")
+    left = page.locator("#worksheet-trouble .left")
+    expect(left).to_contain_text("有 103 行没有出题")
+    expect(left.locator("li")).to_contain_text(
+        [
+            "第 3、9–101 行 没有文字",
+            "第 4 行 只有一个字或词",
+            "第 5 行 只有空",
+            "第 7 行 句子太长：303 个词元",
+            "第 102–107 行 一张卷子最多 100 行",
+        ]
+    )
+    expect(page.locator("#worksheet-trouble .remarks li")).to_contain_text(
+        ["第 6 行 写了不止一处空", "第 8 行 句子较长"]
+    )
+    page.click("#language")
+    expect(page.locator("#worksheet-said")).to_have_text("3 questions.")
+    expect(left.locator("b").first).to_have_text("Lines 3, 9–101")
+    page.evaluate(
+        "for (let word; (word = document.querySelector('.question:first-child .choices button')); ) word.click()"
+    )
+    expect(page.locator(".question").first.locator(".choices")).to_have_count(0)
+    expect(page.locator("#worksheet-lone")).to_contain_text("question 1.")
+    page.fill("#worksheet-text", f"守株待兔\n{'a' * 120} is long")
+    page.click("#worksheet-make")
+    expect(page.locator("#worksheet-said")).to_have_text("2 questions.")
+    expect(left).to_have_count(0)
+    for media in ("screen", "print"):
+        page.emulate_media(media=media)
+        assert page.evaluate("[...document.querySelectorAll('.paper')].every(e => e.scrollWidth <= e.clientWidth)"), (
+            media
+        )
+
+
 def test_gaps_choices_and_order_can_be_changed(open_page: Callable[..., Page]) -> None:
     page = open_page("worksheet")
     make(page, ["守株待兔", "画龙点___"])

@@ -3,7 +3,8 @@
 import { byId, make, numberFrom } from "../lib/dom.js";
 import { writeCsv } from "../lib/csv.js";
 import { download } from "../lib/download.js";
-import { inEachLanguage, number, t } from "../lib/language.js";
+import { inEachLanguage, joined, lineNumbers, number, t } from "../lib/language.js";
+import { tellLimits } from "../lib/limits.js";
 import { Trouble } from "../lib/service.js";
 import { note, wordsOf } from "../lib/troubles.js";
 import { likeliest, linesOf, readFile } from "./lines.js";
@@ -16,6 +17,9 @@ class Batch {
   constructor(served) {
     this.served = served;
     this.outcomes = [];
+    this.first = 1;
+    byId("batch-top-k").max = Math.min(20, served.limits.max_top_k);
+    tellLimits("batch-top-k");
     this.#listen();
     inEachLanguage(() => this.#draw());
   }
@@ -27,8 +31,11 @@ class Batch {
       this.#run();
     };
     byId("batch-cancel").onclick = () => this.running.abort();
-    byId("batch-text").oninput = () => this.#count();
-    byId("batch-file").onchange = ({ target }) => this.#read(target.files[0]);
+    byId("batch-text").oninput = () => {
+      this.first = 1; // what is written here has the numbers that it has here, not those of a file
+      this.#count();
+    };
+    byId("batch-file").onchange = ({ target }) => this.#read(target.files);
     drop.ondragover = (event) => {
       event.preventDefault();
       drop.classList.add("over");
@@ -38,7 +45,7 @@ class Batch {
       drop.classList.remove("over");
       if (!event.dataTransfer.files.length) return;
       event.preventDefault();
-      this.#read(event.dataTransfer.files[0]);
+      this.#read(event.dataTransfer.files);
     };
     byId("batch-column").onchange = ({ target }) => this.#choose(Number(target.value));
     byId("batch-csv").onclick = () =>
@@ -49,14 +56,25 @@ class Batch {
 
   #isMasked = (text) => text.includes(this.served.mask_token);
 
-  async #read(file) {
+  async #read([file, ...others]) {
     byId("batch-trouble").replaceChildren();
     if (!file) return;
-    if (file.size > MOST_BYTES) return this.#complain(new Trouble("file_too_large"));
-    const { columns, header } = await readFile(file, this.#isMasked);
-    byId("batch-file").value = "";
-    if (!columns.length) return;
+    try {
+      if (file.size > MOST_BYTES) throw new Trouble("file_too_large");
+      this.#offer(await readFile(file, this.#isMasked));
+      if (others.length) throw new Trouble("several_files", { details: { name: file.name } });
+    } catch (trouble) {
+      if (trouble instanceof DOMException) return this.#complain(new Trouble("file_unreadable")); // moved, or a folder
+      if (!(trouble instanceof Trouble)) throw trouble;
+      this.#complain(trouble);
+    } finally {
+      byId("batch-file").value = "";
+    }
+  }
+
+  #offer({ columns, header, first }) {
     this.columns = columns;
+    this.first = first;
     const names = columns.map((_, index) => header?.[index] || t("batch.column_number", { number: index + 1 }));
     byId("batch-column").replaceChildren(...names.map((name, value) => make("option", { value }, name)));
     byId("batch-column-field").hidden = columns.length < 2;
@@ -65,20 +83,24 @@ class Batch {
 
   #choose(column) {
     byId("batch-column").value = column;
-    byId("batch-text").value = this.columns[column].filter(Boolean).join("\n");
+    byId("batch-text").value = this.columns[column];
     this.#count();
   }
 
+  #lines() {
+    return linesOf(byId("batch-text").value, this.first);
+  }
+
   #count() {
-    const lines = linesOf(byId("batch-text").value);
-    const masked = lines.filter(this.#isMasked).length;
+    const lines = this.#lines();
+    const masked = lines.filter(({ text }) => this.#isMasked(text)).length;
     byId("batch-count").textContent = lines.length
       ? t("batch.count", { lines: number(lines.length), masked: number(masked) })
       : "";
   }
 
   async #run() {
-    const lines = linesOf(byId("batch-text").value).map((text, index) => ({ line: index + 1, text }));
+    const lines = this.#lines();
     const masked = lines.filter(({ text }) => this.#isMasked(text));
     byId("batch-trouble").replaceChildren();
     if (!masked.length)
@@ -86,12 +108,12 @@ class Batch {
     this.running = new AbortController();
     this.topK = numberFrom(byId("batch-top-k"));
     this.outcomes = [];
-    this.skipped = lines.length - masked.length;
+    this.skipped = lines.filter(({ text }) => !this.#isMasked(text)).map(({ line }) => line);
     byId("batch-rows").replaceChildren();
     this.#busy(true);
     this.#say(masked.length);
     const waiting = (trouble) => {
-      byId("batch-said").textContent = `${wordsOf(trouble)[0]} ${t("trouble.trying")}`;
+      byId("batch-said").textContent = joined(wordsOf(trouble)[0], t("trouble.trying"));
     };
     try {
       for await (const page of fillAll(masked, this.topK, this.served, this.running.signal, waiting)) {
@@ -124,11 +146,11 @@ class Batch {
     const failed = this.outcomes.filter(({ trouble }) => trouble).length;
     const words = [t("batch.done", { done: number(done), total: number(total) })];
     if (failed) words.push(t("batch.failed", { failed: number(failed) }));
-    if (this.skipped) words.push(t("batch.skipped", { skipped: number(this.skipped) }));
+    if (this.skipped.length) words.push(t("batch.skipped", { lines: lineNumbers(this.skipped) }));
     if (this.running.signal.aborted) words.push(t("batch.cancelled"));
     byId("batch-bar").max = total;
     byId("batch-bar").value = done;
-    byId("batch-said").textContent = words.join(" ");
+    byId("batch-said").textContent = joined(...words);
     byId("batch-more").hidden = done <= MOST_ROWS;
     byId("batch-more").textContent = t("batch.more", { rows: number(MOST_ROWS) });
     this.total = total;
@@ -145,7 +167,6 @@ class Batch {
 
   #draw() {
     byId("batch-text").placeholder = t("batch.placeholder", { mask: this.served.mask_token });
-    byId("batch-top-k").max = Math.min(20, this.served.limits.max_top_k);
     this.#count();
     if (!this.total) return;
     this.#redraw();

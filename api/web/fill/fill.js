@@ -2,6 +2,7 @@
 
 import { byId, make, numberFrom } from "../lib/dom.js";
 import { inEachLanguage, percent, t } from "../lib/language.js";
+import { tellLimits } from "../lib/limits.js";
 import { hasLookAlike, mended } from "../lib/masks.js";
 import { fill, patiently, Trouble } from "../lib/service.js";
 import { note } from "../lib/troubles.js";
@@ -19,6 +20,7 @@ class Fill {
     this.answered = null;
     this.editor = new Editor(served.mask_token, () => this.#later());
     byId("fill-top-k").max = served.limits.max_top_k;
+    this.tellLimits = tellLimits("fill-top-k");
     this.#listen();
     inEachLanguage(() => this.#draw());
   }
@@ -29,6 +31,7 @@ class Fill {
     if (text === null && this.editor.text) return;
     const poem = examplesFor(this.served.model).find(({ kind }) => kind === "poem" || kind === "sense");
     byId("fill-top-k").value = parameters.get("top_k") ?? byId("fill-top-k").value;
+    this.tellLimits();
     byId("fill-targets").value = parameters.get("targets") ?? "";
     byId("fill-whole").checked = parameters.has("whole");
     byId("fill-joint").checked = parameters.has("joint");
@@ -185,7 +188,7 @@ class Fill {
   }
 
   async #share() {
-    const told = new URLSearchParams({ text: this.editor.text, top_k: byId("fill-top-k").value });
+    const told = new URLSearchParams({ text: this.editor.text, top_k: numberFrom(byId("fill-top-k")) });
     if (byId("fill-targets").value) told.set("targets", byId("fill-targets").value);
     for (const option of ["whole", "joint"]) if (byId(`fill-${option}`).checked) told.set(option, "1");
     history.replaceState(null, "", `#fill?${told}`);

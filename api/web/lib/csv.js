@@ -2,7 +2,9 @@
 
 const FORMULA = /^[=+\-@\t\r]/;
 
-/** Rows of cells. The separator is the one of comma, semicolon and tab that the first line has most of. */
+/**
+ * Rows of cells; an empty row has none. The separator is the one of comma, semicolon and tab that the first line has most of.
+ */
 export function parseCsv(text) {
   const firstLine = text.slice(0, text.search(/[\r\n]|$/));
   const separator = [",", ";", "\t"].reduce((best, next) =>
@@ -15,7 +17,8 @@ export function parseCsv(text) {
     rows.at(-1).push(raw.startsWith('"') ? raw.slice(1, -1).replaceAll('""', '"') : raw);
     if (end && end !== separator) rows.push([]);
   }
-  return rows.filter((row) => row.some((value) => value.trim()));
+  const told = rows.map((row) => (row.some((value) => value.trim()) ? row : []));
+  return told.slice(0, told.findLastIndex((row) => row.length) + 1);
 }
 
 /** With a byte order mark, without which Excel takes Chinese for something else. */

@@ -12,7 +12,7 @@ export function make(tag, properties = {}, ...children) {
 /** Code points, as the service counts them: a character outside the basic plane is one, not two. */
 export const characters = (text) => Array.from(text);
 
-/** A number from a field, within its limits; its default if there is none. */
+/** A number from a field, within its limits; its default if there is none. lib/limits.js says so where it is another. */
 export function numberFrom(input) {
   const number = Math.round(input.valueAsNumber);
   if (Number.isNaN(number)) return Number(input.defaultValue);

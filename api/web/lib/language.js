@@ -17,9 +17,29 @@ export const language = () => current;
 
 export const known = (key) => key in TEXTS[current];
 
-/** The words for a key; {name} in them becomes values.name. */
+/** The words for a key; {name} in them becomes values.name, and {name:line|lines} what goes with one, or with more. */
 export function t(key, values = {}) {
-  return TEXTS[current][key].replace(/\{(\w+)\}/g, (_, name) => values[name] ?? "");
+  return TEXTS[current][key].replace(/\{(\w+)(?::([^|}]*)\|([^}]*))?\}/g, (_, name, one, more) => {
+    if (one === undefined) return values[name] ?? "";
+    return String(values[name]) === "1" ? one : more;
+  });
+}
+
+/** Sentences one after another: with a space between, but in Chinese. */
+export const joined = (...sentences) => sentences.filter(Boolean).join(current === "zh" ? "" : " ");
+
+const MOST_RANGES = 8;
+
+/** [3, 5, 6, 7] as "lines 3, 5–7"; of very many only the first are named. */
+export function lineNumbers(lines) {
+  const ranges = [];
+  for (const line of lines) {
+    if (ranges.at(-1)?.[1] === line - 1) ranges.at(-1)[1] = line;
+    else ranges.push([line, line]);
+  }
+  const named = ranges.slice(0, MOST_RANGES).map(([first, last]) => (first === last ? `${first}` : `${first}–${last}`));
+  const some = ranges.length > MOST_RANGES ? "lines.some" : "lines.all";
+  return t(some, { lines: named.join(t("lines.between")), count: lines.length });
 }
 
 /** Calls `draw` now and whenever the language changes. */

@@ -58,7 +58,7 @@ class Status {
       figure(
         t("status.queue"),
         number(backlog),
-        t("status.texts"),
+        t("status.texts", { backlog }),
         t("status.oldest", { seconds: number(oldest_s, 1), here: number(in_flight) }),
         sparkline(this.backlogs, REMEMBERED, t("status.queue_line")),
       ),
@@ -98,22 +98,28 @@ function workerRows(workers) {
   if (!workers.length) return [make("tr", {}, make("td", { colSpan: 7 }, t("status.no_workers")))];
   return workers.map((worker) => {
     const words = known(`state.${worker.state}`) ? t(`state.${worker.state}`) : worker.state;
-    const state = make("td", { className: worker.state === "ready" ? "state well" : "state" }, words);
     const cells = [
-      measured(worker.tokens_s, number),
-      measured(worker.batch_requests, (value) => number(value, 1)),
-      measured(worker.padding_ratio, (ratio) => percent(1 - 1 / ratio)),
-    ].map((value) => make("td", { className: "number" }, value));
+      ["tokens_s", measured(worker.tokens_s, number)],
+      ["batch_requests", measured(worker.batch_requests, (value) => number(value, 1))],
+      ["padding", measured(worker.padding_ratio, (ratio) => percent(1 - 1 / ratio))],
+    ].map(([name, value]) => cell(name, "number", value));
     return make(
       "tr",
       {},
       make("th", { scope: "row" }, worker.worker),
-      state,
-      make("td", {}, worker.engine),
+      cell("state", worker.state === "ready" ? "state well" : "state", words),
+      cell("engine", "", worker.engine),
       ...cells,
-      make("td", {}, ...busy(worker.busy)),
+      cell("busy", "", ...busy(worker.busy)),
     );
   });
+}
+
+/** On a phone a worker is a card of its own, and each of its values has its name beside it. */
+function cell(name, className, ...content) {
+  const made = make("td", { className }, make("span", {}, ...content));
+  made.dataset.name = t(`status.${name}`);
+  return made;
 }
 
 /** Zero means that there has been no batch lately, or none at all. */

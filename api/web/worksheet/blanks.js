@@ -2,10 +2,10 @@
 
 import { characters } from "../lib/dom.js";
 import { isHan, mended } from "../lib/masks.js";
-import { fill } from "../lib/service.js";
+import { fill, Trouble } from "../lib/service.js";
 
-/** So many places of a line are tried; a line is one request. */
-const MOST_GAPS = 48;
+/** So many places of a line are tried, from its beginning; a line is one request. */
+export const MOST_GAPS = 48;
 
 const CANDIDATES = 30;
 
@@ -21,9 +21,12 @@ const EMPTY_WORDS = new Set([
   ..."the a an of to and in is it".split(" "),
 ]);
 
+const WORD = /^[\p{L}\p{N}]+$/u;
+
 /**
- * -> {pieces, gaps, chosen}: the line in pieces, for each piece that may be a gap {answer, score, wrong}, and the piece that
- * is proposed. A line that has a mask already keeps it, and the model's best word counts as its answer.
+ * -> {pieces, gaps, chosen, remark}: the line in pieces, for each piece that may be a gap {answer, score, wrong}, and the piece
+ * that is proposed. A line that has a mask already keeps it, and the model's best word counts as its answer. `remark` is what
+ * the teacher should look at: "several" masks, of which the first is kept, or "long". Throws a Trouble if it makes no question.
  */
 export async function questionOf(line, token, signal) {
   const text = mended(line, token);
@@ -31,10 +34,11 @@ export async function questionOf(line, token, signal) {
 }
 
 async function given(text, token, signal) {
+  const [before, ...others] = text.split(token);
+  if (![before, ...others].some((part) => /[\p{L}\p{N}]/u.test(part))) throw new Trouble("only_gap");
   const {
     results: [{ masks }],
   } = await fill({ texts: [text], top_k: CANDIDATES }, signal);
-  const [before, ...others] = text.split(token);
   const after = others.flatMap((part, index) => (index ? [masks[index].candidates[0].word, part] : [part])).join("");
   const [{ candidates }] = masks;
   const [{ word: answer, score }] = candidates;
@@ -42,13 +46,16 @@ async function given(text, token, signal) {
     pieces: [before, answer, after],
     gaps: new Map([[1, { answer, score, wrong: wrongOf(candidates, answer, score) }]]),
     chosen: 1,
+    remark: others.length > 1 ? "several" : "",
   };
 }
 
 async function proposed(text, token, signal) {
   const pieces = cut(text);
-  const places = pieces.flatMap((piece, index) => (/^[\p{L}\p{N}]+$/u.test(piece) ? [index] : [])).slice(0, MOST_GAPS);
-  if (!places.length) return null;
+  const words = pieces.flatMap((piece, index) => (WORD.test(piece) ? [index] : []));
+  if (!words.length) throw new Trouble("no_letters");
+  if (words.length === 1) throw new Trouble("only_word");
+  const places = words.slice(0, MOST_GAPS);
   const texts = places.map((place) => pieces.with(place, token).join(""));
   const { results } = await fill({ texts, top_k: CANDIDATES }, signal);
   const gaps = new Map(
@@ -59,7 +66,7 @@ async function proposed(text, token, signal) {
       return [place, { answer, score, wrong: wrongOf(candidates, answer, score) }];
     }),
   );
-  return { pieces, gaps, chosen: fairest(gaps) };
+  return { pieces, gaps, chosen: fairest(gaps), remark: words.length > MOST_GAPS ? "long" : "" };
 }
 
 /** A Chinese line falls into characters, another one into words. */
@@ -67,7 +74,7 @@ const cut = (text) =>
   characters(text).some(isHan) ? characters(text) : text.split(/([\p{L}\p{N}]+)/u).filter(Boolean);
 
 function wrongOf(candidates, answer, score) {
-  const alike = characters(answer).some(isHan) ? /^\p{Script=Han}+$/u : /^[\p{L}\p{N}]+$/u;
+  const alike = characters(answer).some(isHan) ? /^\p{Script=Han}+$/u : WORD;
   return candidates
     .filter(
       ({ word, score: other }) =>

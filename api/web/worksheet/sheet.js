@@ -7,12 +7,16 @@ import { shuffled } from "../lib/random.js";
 const LETTERS = "ABCDEFGH";
 const SHORT_CHARACTERS = 9;
 
-/** From a question and the options of the sheet: which choices it shows, in which order. */
+/** From a question and the options of the sheet: which choices it shows, in which order. One alone would be no choice. */
 function choicesOf({ gaps, chosen, exchanged }, count, seed) {
   const { answer, wrong } = gaps.get(chosen);
   const shown = wrong.filter((word) => !exchanged.has(word)).slice(0, Math.max(0, count - 1));
-  return count ? shuffled([answer, ...shown], seed) : [];
+  return shown.length ? shuffled([answer, ...shown], seed) : [];
 }
+
+/** The numbers of the questions for which the model has no other word, so that they stand there without choices. */
+export const withoutChoices = (questions) =>
+  questions.flatMap((question, index) => (choicesOf(question, 2, 0).length ? [] : [index + 1]));
 
 /** -> [the questions' sheet, the key's sheet]. `change()` is called after a click has changed a question. */
 export function drawSheets(questions, { title, count, seed }, change) {
@@ -21,10 +25,10 @@ export function drawSheets(questions, { title, count, seed }, change) {
     number: index + 1,
     choices: choicesOf(question, count, seed + question.line),
   }));
-  const short = questions.every(({ pieces }) => characters(pieces.join("")).length <= SHORT_CHARACTERS);
+  const inTwoColumns = questions.filter(isShort).length * 2 >= questions.length;
   const list = make(
     "ol",
-    { className: short ? "questions short" : "questions" },
+    { className: inTwoColumns ? "questions two" : "questions" },
     ...numbered.map((entry) => drawQuestion(entry, change)),
   );
   const blanks = ["name", "class", "score"].map((field) => make("span", {}, t(`sheet.${field}`)));
@@ -44,6 +48,8 @@ export function drawSheets(questions, { title, count, seed }, change) {
   return [sheet, key];
 }
 
+const isShort = ({ pieces }) => characters(pieces.join("")).length <= SHORT_CHARACTERS;
+
 function drawQuestion({ question, number, choices }, change) {
   const text = make(
     "p",
@@ -53,7 +59,7 @@ function drawQuestion({ question, number, choices }, change) {
   const parts = choices.length ? [text, drawChoices(question, choices, change)] : [text];
   return make(
     "li",
-    { className: "question" },
+    { className: isShort(question) ? "question" : "question long" },
     make("span", { className: "question-number" }, `${number}.`),
     make("div", {}, ...parts),
   );
@@ -95,9 +101,10 @@ function move(question, place, change) {
 
 function drawChoices(question, choices, change) {
   const { answer } = question.gaps.get(question.chosen);
+  const even = choices.every((word) => characters(word).length === 1);
   return make(
     "ol",
-    { className: "choices" },
+    { className: even ? "choices even" : "choices" },
     ...choices.map((word, index) => {
       const letter = `${LETTERS[index]}. `;
       if (word === answer) return make("li", {}, letter, make("span", {}, word));
