@@ -4,7 +4,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +14,8 @@ from waiting import wait_until
 
 import loadtest.stack
 from deploy.redis_server import free_port
+
+BEGINS_TO_STOP_WITHIN_S = 0.1
 
 
 class Stack(loadtest.stack.Stack):
@@ -26,6 +28,13 @@ class Stack(loadtest.stack.Stack):
     def __enter__(self) -> "Stack":
         super().__enter__()
         return self
+
+    def __exit__(self, *_: object) -> None:
+        """At once, as a second signal asks for: tests of how it stops call `stop`, and all others would wait for the drain."""
+        self.process.terminate()
+        with suppress(subprocess.TimeoutExpired):
+            self.process.wait(BEGINS_TO_STOP_WITHIN_S)
+        self.stop()
 
     def stop(self) -> int:
         self.http.close()
@@ -63,8 +72,8 @@ def front_end(
             wait_until(lambda: loadtest.stack.answers(port, "/healthz"))
             yield http, psutil.Process(process.pid)
     finally:
-        process.terminate()
-        process.wait(30)
+        process.kill()  # a test of how it stops has stopped it by now
+        process.wait()
 
 
 @contextmanager
@@ -78,5 +87,5 @@ def worker(
     try:
         yield psutil.Process(process.pid)
     finally:
-        process.terminate()
-        process.wait(30)
+        process.kill()  # a test of how it stops has stopped it by now
+        process.wait()

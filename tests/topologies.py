@@ -16,6 +16,9 @@ from deploy.redis_server import RedisServer
 
 SERVICE = "mymaster"
 DOWN_AFTER_MS = 700
+PERIODS_MS = ("PUBLISH-PERIOD", 200, "ASK-PERIOD", 200, "INFO-PERIOD", 500)
+"""How often sentinels talk to one another and look for replicas; their own 2 s, 1 s and 10 s would be waited out."""
+
 SLOTS = 16384
 
 
@@ -81,6 +84,7 @@ def sentinel_set() -> Iterator[SentinelSet]:
         wait_until(lambda: ask(replica, "ROLE")[3] == b"connected", what="the replica")
         sentinels: list[RedisServer] = [stack.enter_context(Sentinel()) for _ in range(3)]
         for sentinel in sentinels:
+            ask(sentinel, "SENTINEL", "DEBUG", *PERIODS_MS)
             ask(sentinel, "SENTINEL", "MONITOR", SERVICE, "127.0.0.1", primary.port, 2)
             ask(sentinel, "SENTINEL", "SET", SERVICE, "down-after-milliseconds", DOWN_AFTER_MS)
             ask(sentinel, "SENTINEL", "SET", SERVICE, "failover-timeout", 3000)

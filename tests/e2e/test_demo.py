@@ -2,21 +2,11 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
 
-import pytest
 from evaluate import NINE
 from stacks import Stack
 
-from common.settings import DEMO_MODEL
-
 OURS = "/v1/fill-mask"
-
-
-@pytest.fixture(scope="module")
-def demo() -> Iterator[Stack]:
-    with Stack(DEMO_MODEL) as stack:
-        yield stack
 
 
 def test_nine_sentences_in_one_request(demo: Stack) -> None:

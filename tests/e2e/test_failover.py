@@ -44,7 +44,7 @@ def test_r10_the_primary_dies(
             assert redises.slot_owner(key) is not before
             return f"served again after {took_s:.1f} s"
 
-        tally = drill.run("primary killed", kill_the_primary, duration_s=8.0)
+        tally = drill.run("primary killed", kill_the_primary, duration_s=5.0)
         assert (tally.outcome.lost, tally.outcome.wrong) == (0, 0)
         assert tally.right + sum(tally.failed.values()) == tally.sent
         assert 0 < took_s < RECOVERS_WITHIN_S

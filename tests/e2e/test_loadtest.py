@@ -3,11 +3,10 @@
 import json
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import pytest
 from stacks import Stack, front_end
 
 from deploy.redis_server import RedisServer, free_port
@@ -26,7 +25,7 @@ class Run(NamedTuple):
 
 LOCUST = (sys.executable, "-m", "locust")
 ANY_CPU_IS_TOO_MUCH = (
-    "import runpy; from locust import runners as r; r.CPU_WARNING_THRESHOLD, r.CPU_MONITOR_INTERVAL = 0, 0.5"
+    "import runpy; from locust import runners as r; r.CPU_WARNING_THRESHOLD, r.CPU_MONITOR_INTERVAL = 0, 0.2"
 )
 
 
@@ -39,15 +38,9 @@ def locust(host: str, folder: Path, *options: str, command: Sequence[str] = LOCU
     return Run(done.returncode, done.stdout + done.stderr, json.loads(file.read_text(encoding="utf-8")))
 
 
-@pytest.fixture(scope="module")
-def demo() -> Iterator[Stack]:
-    with Stack(DEMO, "--engine", "onnx", "--log-level", "error") as stack:
-        yield stack
-
-
 def test_b16_right_answers_pass_and_the_report_tells_what_was_measured(demo: Stack, tmp_path: Path) -> None:
     command = [sys.executable, "-m", "loadtest.run", "--host", str(demo.http.base_url).rstrip("/")]
-    command += ["--scenario", "steady", "--rate", "30", "--seconds", "3", "--results", str(tmp_path)]
+    command += ["--scenario", "steady", "--rate", "30", "--seconds", "2", "--results", str(tmp_path)]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stdout + done.stderr
     report = (tmp_path / "report.md").read_text(encoding="utf-8")
@@ -92,7 +85,7 @@ def test_b16_a_service_that_is_not_there_fails(tmp_path: Path) -> None:
 
 def test_b16_a_generator_that_is_the_limit_says_so(demo: Stack, tmp_path: Path) -> None:
     command = (sys.executable, "-c", f"{ANY_CPU_IS_TOO_MUCH}; runpy.run_module('locust', run_name='__main__')")
-    run = locust(str(demo.http.base_url).rstrip("/"), tmp_path, "--seconds", "2", command=command)
+    run = locust(str(demo.http.base_url).rstrip("/"), tmp_path, command=command)
     assert run.figures["generator_was_the_limit"]
     assert "warning: the load generator's CPU was the limit" in run.printed
 

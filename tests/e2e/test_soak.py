@@ -15,7 +15,7 @@ def test_r06_nothing_grows_and_nothing_is_left_behind(bert: Path) -> None:
         "-m",
         "loadtest.soak",
         "--minutes",
-        "0.3",
+        "0.15",
         "--engine",
         "echo",
         "--port",

@@ -1,6 +1,7 @@
 """From text to words as the service does it, beside transformers' own fill-mask pipeline, on every architecture."""
 
 import asyncio
+from functools import cache
 from typing import Any
 
 import pytest
@@ -54,7 +55,9 @@ def fill(engine: Engine, checkpoint: Checkpoint, encoded: list[EncodedText], top
     return filled
 
 
+@cache
 def theirs(pipeline: Any, text: str, top_k: int) -> list[Candidates]:
+    """Asked once for all engines."""
     found = pipeline(text, top_k=top_k)
     masks = found if isinstance(found[0], list) else [found]  # one mask: transformers leaves a list out
     return [[(candidate["token"], candidate["score"]) for candidate in mask] for mask in masks]

@@ -11,7 +11,8 @@ from common.errors import StartupError
 from common.settings import DEMO_MODEL
 from deploy.export import SENTENCES
 from worker.agreement import Gaps, gaps
-from worker.quantize import Int8Disagrees, quantize_onnx, quantize_openvino
+from worker.engines.int8 import LEAST_AGREEMENT
+from worker.quantize import quantize_onnx, quantize_openvino
 
 GRAPH = DEMO_MODEL / "model.onnx"
 
@@ -46,11 +47,8 @@ def test_a_method_that_agrees_too_little_gives_way_to_the_next(
 
 def test_o01_what_neighbours_do_to_dynamic_int8_is_bounded(checkpoint: Checkpoint, found: Gaps, tmp_path: Path) -> None:
     """Beside seven other texts 2 to 3.5 % of the first choices change (AVX-512 VNNI); that is why it is refused."""
-    with pytest.raises(Int8Disagrees, match=r"9\d\.\d% \(dynamic; .*beside other texts in 9\d\.\d%\)"):
-        quantize_onnx(checkpoint, GRAPH, found, tmp_path)
-    assert not list(tmp_path.iterdir())
     report = quantize_onnx(checkpoint, GRAPH, found, tmp_path, least=0.9)
-    assert 0.95 <= report.same_beside_others < 1
+    assert 0.95 <= report.same_beside_others < LEAST_AGREEMENT
 
 
 def test_what_is_calibrated_with_is_never_compared_on(checkpoint: Checkpoint, rows: list[list[int]]) -> None:

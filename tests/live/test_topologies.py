@@ -163,7 +163,8 @@ class Moving:
 
 @pytest.fixture
 def moving(monkeypatch: pytest.MonkeyPatch) -> Iterator[tuple[Moving, RedisServer]]:
-    with RedisServer() as before, RedisServer() as after:
+    # Without a time-out of 0 the one that is stopped first waits for its replica.
+    with RedisServer(shutdown_timeout="0") as before, RedisServer(shutdown_timeout="0") as after:
         topology = Moving(before)
         monkeypatch.setattr(connection, "topology_of", lambda *_: topology)
         yield topology, after
