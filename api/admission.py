@@ -10,6 +10,9 @@ NO_WORKER_GRACE_S = 5.0
 _SURE = 0.8
 """The part of its deadline that a request may be expected to wait; the rest is for its own batch and for surprises."""
 
+_NO_WAIT_S = 0.05
+"""Nobody is overloaded who makes callers wait for less: a deadline that this is too long for is missed, not refused."""
+
 _LEAST_RETRY_S = 0.1
 _MOST_RETRY_S = 30.0
 
@@ -61,6 +64,6 @@ def refusal(load: Load, limits: Limits, requests: int, timeout_s: float) -> Unav
         return Overloaded(f"this front-end holds {load.in_flight} texts, at most {limits.max_in_flight}", retry_s)
     if load.backlog + requests > limits.max_backlog:
         return Overloaded(f"{load.backlog} texts wait already, at most {limits.max_backlog}", retry_s)
-    if wait_s > _SURE * timeout_s:
+    if wait_s > max(_SURE * timeout_s, _NO_WAIT_S):
         return Overloaded(f"the wait is about {wait_s:.1f} s, longer than the deadline of this request", retry_s)
     return None

@@ -85,7 +85,7 @@ class Waiter:
     request: PredictRequest
     expires_at: float
     entry_id: bytes = b""  # where it lies in the stream, once it does
-    again: bool = False  # it was accepted before, and had to be put a second time
+    puts: int = 0  # how often it was put: after the first Redis may have it, whatever became of the answer
 
     def deliver(self, reply: Reply) -> None:
         if isinstance(reply, PredictResult):

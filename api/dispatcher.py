@@ -43,6 +43,7 @@ class Dispatcher:
         self._waiting: dict[bytes, Waiter] = {}
         self._outbox: list[bytes] = []
         self._withdrawn: list[bytes] = []
+        self._lost = False
         self._outbox_filled = asyncio.Event()
         self._nobody_waits = asyncio.Event()
         self._looked = asyncio.Event()
@@ -153,18 +154,27 @@ class Dispatcher:
     async def _write(self) -> None:
         await self._outbox_filled.wait()
         self._outbox_filled.clear()
-        await self._withdraw()
+        if self._lost:
+            self._take_all_back()
         outbox, self._outbox = self._outbox, []
-        now = asyncio.get_running_loop().time()
         waiters = [waiter for request_id in outbox if (waiter := self._waiting.get(request_id))]
-        again = any([waiter.again for waiter in waiters])
+        again, first = [waiter for waiter in waiters if waiter.puts], [waiter for waiter in waiters if not waiter.puts]
         try:
-            outcome = await self._transport.put([waiter.request_now(now) for waiter in waiters], again)
+            await self._withdraw()
+            if again:
+                await self._put(again, again=True)
+            await self._put(first)
         except REFUSALS as error:  # full, or a replica: the server is there and took none of these
-            for waiter in waiters:
-                if not waiter.again:
-                    waiter.call.fail(TransportAway(explain(error)))
+            for waiter in first:
+                waiter.call.fail(TransportAway(explain(error)))
             raise
+        await self._withdraw()
+
+    async def _put(self, waiters: Sequence[Waiter], again: bool = False) -> None:
+        now = asyncio.get_running_loop().time()
+        for waiter in waiters:
+            waiter.puts += 1
+        outcome = await self._transport.put([waiter.request_now(now) for waiter in waiters], again)
         for waiter, entry_id in zip(waiters, outcome.entry_ids, strict=False):
             waiter.entry_id = entry_id
             if waiter.request.request_id not in self._waiting:  # forgotten while it was being put
@@ -172,7 +182,6 @@ class Dispatcher:
         for waiter in waiters[len(outcome.entry_ids) :]:
             waiter.call.fail(Overloaded(f"{outcome.backlog} texts wait already, at most {self._limits.max_backlog}"))
         self._note(outcome.backlog, outcome.epoch)
-        await self._withdraw()
 
     async def _withdraw(self) -> None:
         withdrawn = list(self._withdrawn)
@@ -188,7 +197,7 @@ class Dispatcher:
                 metrics.LATE_REPLIES.inc()
                 continue
             waiter.deliver(reply)
-            if waiter.again and waiter.entry_id:  # the other copy need not be computed any more
+            if waiter.puts > 1 and waiter.entry_id:  # the other copy need not be computed any more
                 self._withdrawn.append(waiter.entry_id)
                 self._outbox_filled.set()
 
@@ -227,14 +236,19 @@ class Dispatcher:
         self._epoch = epoch
 
     def _put_all_again(self) -> None:
-        """What was put before is taken back first, as far as it is still there: nobody is to be computed twice."""
+        """Left to the writer: only when no put is under way is it known what lies where, and nothing is put twice at once."""
+        self._lost = True
+        self._outbox_filled.set()
+
+    def _take_all_back(self) -> None:
+        """What was put before is withdrawn first, as far as it is still there: nobody is to be computed twice."""
+        self._lost = False
         metrics.PUT_AGAIN.inc(len(self._waiting))
         for waiter in self._waiting.values():
             if waiter.entry_id:
                 self._withdrawn.append(waiter.entry_id)
-            waiter.again, waiter.entry_id = waiter.again or bool(waiter.entry_id), b""
+            waiter.entry_id = b""
         self._outbox = list(self._waiting)
-        self._outbox_filled.set()
 
 
 def _trouble(workers: Sequence[WorkerStatus]) -> str:

@@ -36,6 +36,12 @@ def test_refusals(load: Load, error: type[Unavailable]) -> None:
     assert type(refused) is error
 
 
+def test_a_deadline_that_no_queue_could_meet_is_missed_not_refused() -> None:
+    busy = a_load(backlog=3, capacity_requests_s=100)
+    assert refusal(busy, LIMITS, requests=1, timeout_s=0.001) is None
+    assert type(refusal(a_load(backlog=30, capacity_requests_s=100), LIMITS, requests=1, timeout_s=0.001)) is Overloaded
+
+
 def test_a_front_end_that_goes_away_serves_what_still_arrives() -> None:
     assert refusal(a_load(draining=True), LIMITS, requests=1, timeout_s=1.0) is None
     assert "shutting down" in a_load(draining=True).reason()
