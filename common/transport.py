@@ -35,7 +35,7 @@ from common.messages import (
 from common.scripts import JOIN, PUT
 from common.status import WorkerStatus
 
-_REPLIES_AT_ONCE = 512
+_AT_ONCE = 512
 _NO_CAP = 1 << 40
 _HANDED_OVER_MS = 3_600_000
 """Idle time given to entries whose worker is known to be gone: past any lease, so that the next sweep takes them."""
@@ -48,6 +48,14 @@ class PutOutcome(NamedTuple):
     backlog: int
     epoch: bytes
     oldest_ms: int
+
+
+class DeadLetter(NamedTuple):
+    """A request that was given up. `request` is None if it is another release's message, or noise."""
+
+    reason: str
+    deliveries: int
+    request: PredictRequest | None
 
 
 class Delivery(NamedTuple):
@@ -88,7 +96,7 @@ class FrontEndTransport:
     async def collect(self) -> list[Reply]:
         """The replies that are there, or those that come within BLOCK_MS. Unreadable ones are left out."""
         popped = await self._blocking.execute_command(
-            "BLMPOP", BLOCK_MS / 1000, 1, self._replies, "LEFT", "COUNT", _REPLIES_AT_ONCE
+            "BLMPOP", BLOCK_MS / 1000, 1, self._replies, "LEFT", "COUNT", _AT_ONCE
         )
         replies = []
         for encoded in popped[1] if popped else ():
@@ -119,7 +127,7 @@ class WorkerTransport:
     """One worker's hands on the queue. Safe to call from its fetch, reply and housekeeping threads at once."""
 
     def __init__(
-        self, url: str, keys: Keys, worker: str, on_dead_letter: Callable[[str], None] = lambda _: None
+        self, url: str, keys: Keys, worker: str, on_dead_letter: Callable[[DeadLetter], None] = lambda _: None
     ) -> None:
         self.worker = worker
         self._keys = keys
@@ -192,12 +200,13 @@ class WorkerTransport:
         self._redis.execute_command("XCLAIM", self._keys.requests, GROUP, self.worker, 0, *entry_ids, *hand_over)
 
     def hand_over(self) -> None:
-        """For a supervisor that saw this worker die: siblings may take what it had at once, one by one and alone."""
-        pending = self._redis.xpending_range(self._keys.requests, GROUP, "-", "+", _REPLIES_AT_ONCE, self.worker)
-        entry_ids = [entry["message_id"] for entry in pending]
-        if entry_ids:
+        """For a worker that ends, or one that was seen to die: siblings may take what it had at once, one by one and alone."""
+        after = b"-"
+        while pending := self._redis.xpending_range(self._keys.requests, GROUP, after, "+", _AT_ONCE, self.worker):
+            entry_ids: list[Any] = [entry["message_id"] for entry in pending]
             command = ("XCLAIM", self._keys.requests, GROUP, "handed-over", 0, *entry_ids)
             self._redis.execute_command(*command, "IDLE", _HANDED_OVER_MS, "JUSTID")
+            after = b"(" + entry_ids[-1]
         self.leave()
 
     def announce(self, status: WorkerStatus) -> None:
@@ -256,7 +265,7 @@ class WorkerTransport:
         sender = sender_of(encoded)
         failures = {sender[1]: [encode_reply(PredictFailure(sender[0], reason, message))]} if sender else {}
         self._push_and_delete(failures, [entry_id])
-        self._on_dead_letter(reason)
+        self._on_dead_letter(DeadLetter(reason, deliveries, _readable(encoded)))
 
     def _push_and_delete(self, replies: dict[str, list[bytes]], entry_ids: list[bytes]) -> None:
         pipeline = self._redis.pipeline(transaction=True)
@@ -266,3 +275,10 @@ class WorkerTransport:
         pipeline.xack(self._keys.requests, GROUP, *entry_ids)
         pipeline.xdel(self._keys.requests, *entry_ids)
         pipeline.execute()
+
+
+def _readable(encoded: bytes) -> PredictRequest | None:
+    try:
+        return decode_request(encoded)
+    except UnknownWireVersion:
+        return None

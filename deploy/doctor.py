@@ -95,24 +95,16 @@ def check_model(settings: WorkerSettings) -> tuple[Finding, Checkpoint | None]:
 
 
 def check_engine(settings: WorkerSettings, checkpoint: Checkpoint | None, has_cuda: bool = False) -> Finding:
-    """Which engine would run the model, and whether it has what it needs."""
-    libraries = [name for name in ("onnxruntime", "openvino", "torch") if find_spec(name)]
-    engine: str = settings.engine
-    told = engine
-    if settings.engine == "auto" and checkpoint:
-        from worker.engines.choice import choose  # numpy, which --help does not need
-        from worker.engines.fastest import remembered
+    """Which engine would run the model, and what that would miss at its start: in its own words, for its own code is asked."""
+    if checkpoint is None:
+        return Finding("engine", "warn", f"{settings.engine}: without a model there is nothing that it could run")
+    from worker.engines.choice import check_engine as look  # numpy, which --help does not need
 
-        engine, why = choose(settings, checkpoint, has_cuda, pace_of=remembered)
-        told = f"auto means {engine}: {why}"
-    told += f"; installed: {', '.join(libraries) or 'none'}"
-    if engine == "onnx" and "onnxruntime" not in libraries:
-        return Finding("engine", "fail", f"{told}; pip install onnxruntime")
-    graphs = list(checkpoint.folder.glob("**/model.onnx")) if checkpoint else []
-    if engine == "onnx" and checkpoint and not graphs and not _can_export():
-        text = f"{told}; the model brings no model.onnx, and without fillmask[export] it can only be read from a cache"
-        return Finding("engine", "warn", text)
-    return Finding("engine", "ok", told)
+    try:
+        engine, why = look(settings, checkpoint, has_cuda)
+    except StartupError as error:
+        return Finding("engine", "fail", f"{settings.engine}: {error.message}")
+    return Finding("engine", "ok", f"auto means {engine}: {why}" if settings.engine == "auto" else engine)
 
 
 def check_cores(threads: int, host: int, allowed: int, usable: int) -> Finding:
@@ -186,7 +178,3 @@ def _is_there(name: str, installed: Callable[[str], str]) -> bool:
     except PackageNotFoundError:
         return False
     return True
-
-
-def _can_export() -> bool:
-    return all(find_spec(name) for name in ("torch", "transformers", "onnx", "onnxscript"))

@@ -50,7 +50,7 @@ _QUIET_S = 5.0
 """A start that takes longer says what it waits for."""
 
 
-_SET_FOR_EACH_CHILD = frozenset(("fd", "name", "metrics_dir"))
+_SET_FOR_EACH_CHILD = frozenset(("fd", "name", "metrics_dir", "measured_dir"))
 
 
 class UpSettings(ApiSettings, WorkerSettings):
@@ -79,6 +79,7 @@ class Service:
         self.redis: RedisServer | None = None
         self.redis_url = settings.redis_url
         self.metrics_dir = ""
+        self._measured_dir = ""
         self._threads = settings.threads or share_of_cores(settings.workers)
         self.front_ends: list[Child] = []
         self.workers: list[Child] = []
@@ -91,6 +92,7 @@ class Service:
     def start(self, stack: ExitStack) -> None:
         """Redis first; the others come up together. Raises StartupError; `stack` cleans up in any case."""
         self._start_redis(stack)
+        self._measured_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="fillmask-measured-"))
         if self.settings.api > 1:
             self.metrics_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="fillmask-metrics-"))
         stack.callback(
@@ -138,7 +140,8 @@ class Service:
             nonlocal name
             name = f"{socket.gethostname()}-{secrets.token_hex(4)}"
             port = self.settings.metrics_port and self.settings.metrics_port + number
-            return self._spawn("worker", name=name, threads=self._threads, metrics_port=port)
+            alike = {"threads": self._threads, "measured_dir": self._measured_dir}
+            return self._spawn("worker", name=name, metrics_port=port, **alike)
 
         return Child(f"worker {number + 1}", start, lambda _: self._hand_over(name))
 

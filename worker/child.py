@@ -12,10 +12,16 @@ from worker.cores import usable_cores
 _PR_SET_PDEATHSIG = 1
 
 
+PARENT = "FILLMASK_PARENT_PID"
+"""Where such a child finds who started it. By hand nobody is named, and it stays alone."""
+
+
 def end_with_parent() -> None:
     """Called by such a child: a worker that is told to stop meanwhile leaves nobody at work. Linux only."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0)
+        if os.getppid() != int(os.environ.get(PARENT, os.getppid())):
+            sys.exit(1)  # it died before the kernel was asked
 
 
 def run_module(module: str, *arguments: str, timeout_s: float | None = None) -> subprocess.CompletedProcess[str]:
@@ -23,6 +29,7 @@ def run_module(module: str, *arguments: str, timeout_s: float | None = None) -> 
     house = str(Path(__file__).resolve().parent.parent)
     environment = {
         **os.environ,
+        PARENT: str(os.getpid()),
         "PYTHONPATH": os.pathsep.join(filter(None, (house, os.environ.get("PYTHONPATH")))),
         "PYTHONUTF8": "1",  # LANG=C would spoil a path outside ASCII
         "HF_HUB_OFFLINE": "1",  # all files are here already

@@ -16,6 +16,7 @@ import tempfile
 import time
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +32,8 @@ GRAPH_VERSION = 1
 
 REFUSED = 3
 """The child's exit code when it ends with a StartupError, whose line is then the last of its standard output."""
+
+_LACKS = "exporting needs {}: pip install 'fillmask[export]'"
 
 
 @dataclass(frozen=True)
@@ -111,6 +114,13 @@ def _write_graph(model: MaskedHead, path: Path) -> None:
     write_graph(Graph(), signature, path)
 
 
+def check_libraries() -> None:
+    """Raises StartupError if one that exporting needs is missing. Imports none."""
+    for library in ("onnxscript", "torch", "transformers"):
+        if find_spec(library) is None:
+            raise StartupError(_LACKS.format(library))
+
+
 def export_libraries() -> None:
     """Raises StartupError if one is missing, before a model is loaded in vain; makes transformers hold its tongue."""
     try:
@@ -118,7 +128,7 @@ def export_libraries() -> None:
         import torch  # noqa: F401
         import transformers
     except ImportError as error:
-        raise StartupError(f"exporting needs {error.name}: pip install 'fillmask[export]'") from None
+        raise StartupError(_LACKS.format(error.name)) from None
     quiet: Any = transformers.utils.logging
     quiet.set_verbosity_error()
     quiet.disable_progress_bar()

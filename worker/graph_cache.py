@@ -14,7 +14,8 @@ from filelock import FileLock
 from common.checkpoint import Checkpoint
 from common.errors import StartupError
 from worker.child import run_module
-from worker.export import GRAPH_VERSION, REFUSED
+from worker.export import GRAPH_VERSION, REFUSED, check_libraries
+from worker.export_graph import EMBEDDED_BYTES
 from worker.masked_head import fetch_weights
 
 log = logging.getLogger("fillmask.worker")
@@ -46,6 +47,16 @@ def is_cached(checkpoint: Checkpoint, cache_dir: Path) -> bool:
         return False
 
 
+def check_obtainable(checkpoint: Checkpoint, cache_dir: Path) -> None:
+    """Raises StartupError where cached_onnx would, as far as that shows without exporting."""
+    fetch_weights(checkpoint)
+    try:
+        check_libraries()
+    except StartupError:
+        if not is_cached(checkpoint, cache_dir):
+            raise
+
+
 def _place(checkpoint: Checkpoint, cache_dir: Path, weights: list[Path]) -> Path:
     return cache_dir.expanduser() / f"{checkpoint.fingerprint}-{_weights_digest(weights)}" / "model.onnx"
 
@@ -65,8 +76,11 @@ def _export_in_child(folder: Path, destination: Path) -> None:
 
 
 def _weights_digest(weights: list[Path]) -> str:
-    """From the contents, not the times: a copied model finds its graph again, a retrained one never finds the old."""
-    digest = hashlib.sha256(f"graph {GRAPH_VERSION}".encode())
+    """From the contents, not the times: a copied model finds its graph again, a retrained one never finds the old.
+
+    What decides how a graph is written is in it, too: no graph of another layout is taken for today's.
+    """
+    digest = hashlib.sha256(f"graph {GRAPH_VERSION}, {EMBEDDED_BYTES} bytes embedded".encode())
     for file in weights:
         with file.open("rb") as stream:
             digest.update(hashlib.file_digest(stream, "sha256").digest())

@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterable
 
 from common.connection import TRANSPORT_ERRORS, explain
-from common.status import READY
+from common.status import LOADING, READY
 from common.transport import Delivery, WorkerTransport
 from worker import metrics
 from worker.health import Health
@@ -21,6 +21,9 @@ log = logging.getLogger("fillmask.housekeeping")
 HEARTBEAT_EVERY_S = 1.0
 SWEEP_EVERY_S = 0.1
 TIDY_EVERY_S = 30.0
+
+_WHILE_LOADING_S = 0.01
+"""Callers may be waiting for what is handed over to a worker that takes a dead one's place: it looks as soon as it is ready."""
 
 
 class Held:
@@ -87,7 +90,7 @@ class Housekeeping:
                 self._away = ""
             except TRANSPORT_ERRORS as error:
                 self._note_away(explain(error))
-            stopping.wait(SWEEP_EVERY_S * random.uniform(0.8, 1.2))
+            stopping.wait(_WHILE_LOADING_S if announced == LOADING else SWEEP_EVERY_S * random.uniform(0.8, 1.2))
 
     def _renew(self, older_than_s: float) -> None:
         entry_ids = self._held.longer_than(older_than_s)
@@ -95,10 +98,13 @@ class Housekeeping:
             self._transport.renew(entry_ids)
 
     def _sweep(self, take_over: Callable[[Delivery], None]) -> None:
-        """Takes over one request at a time: should it kill this worker too, no innocent one has been claimed beside it."""
+        """Takes over one request at a time: should it kill this worker too, no innocent one has been claimed beside it.
+
+        Nothing any more once the worker drains: the next one might come too late to be computed here.
+        """
         if self._taken_over and not self._held.wait_until_finished(self._taken_over, SWEEP_EVERY_S):
             return
-        while delivery := self._transport.sweep(self._settings.lease_ms, self._settings.max_deliveries):
+        while not self._health.draining and (delivery := self._next_silent()):
             metrics.TAKEN_OVER.inc()
             self._taken_over_count += 1
             take_over(delivery)
@@ -108,6 +114,9 @@ class Housekeeping:
         if self._taken_over_count:
             log.warning("took over %d requests of a silent worker", self._taken_over_count)
         self._taken_over, self._taken_over_count = None, 0
+
+    def _next_silent(self) -> Delivery | None:
+        return self._transport.sweep(self._settings.lease_ms, self._settings.max_deliveries)
 
     def _note_away(self, reason: str) -> None:
         if reason != self._away:

@@ -7,12 +7,12 @@ import logging
 import time
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
+from pathlib import Path
 from typing import NamedTuple, NoReturn
 
 from common.errors import EngineBroken
 from common.messages import PredictRequest, pack_integers
 from common.transport import Delivery
-from worker import metrics
 from worker.batching import BatchPolicy
 from worker.engines.base import Engine, PaddedBatch, TopTokens
 from worker.health import Health
@@ -38,15 +38,16 @@ class Running(NamedTuple):
 
 
 class Inference:
-    def __init__(self, engine: Engine, health: Health, limits: ModelLimits) -> None:
-        self._engine = engine
+    def __init__(self, engine: Engine, health: Health, limits: ModelLimits, measured_dir: Path | None = None) -> None:
+        self.engine = engine
         self._health = health
         self._limits = limits
+        self._measured_dir = measured_dir
         self._token_s = 0.0
 
     @property
     def overlaps(self) -> bool:
-        return self._engine.in_flight > 1
+        return self.engine.in_flight > 1
 
     def prepare(self, deliveries: Sequence[Delivery], holds_slot: bool) -> Prepared:
         try:
@@ -58,8 +59,8 @@ class Inference:
         """Pays what the first request would pay; learns how large batches should be, and the pace that admission needs to
         know from the start."""
         length = min(SENTENCE_TOKENS, self._limits.max_tokens)
-        self._engine.warm_up([(1, length)])
-        policy = fitted(self._engine, asked, self._limits)
+        self.engine.warm_up([(1, length)])
+        policy = fitted(self.engine, asked, self._limits, self._measured_dir)
         fitting = min(policy.max_batch_requests, policy.max_padded_tokens // length)
         blank = PredictRequest(b"", "", 0, pack_integers([0] * length), pack_integers([1]), top_k=5)
         self._run([Delivery(b"", blank, put_at_s=0.0, expires_at_s=0.0)] * fitting)
@@ -109,17 +110,17 @@ class Inference:
             top = answer()
         finally:
             took_s = self._health.batch_ends()
+        tokens, padded_tokens = 0, 0
         if padded is not None:  # always, where there is an answer
             tokens, padded_tokens = int(padded.attention_mask.sum()), padded.padded_tokens
             self._token_s = took_s / padded_tokens
             self._health.learn(len(deliveries), tokens, padded_tokens, took_s)
-            metrics.PADDING_RATIO.observe(padded_tokens / tokens)
-        return Computed(deliveries, top, started_s, took_s)
+        return Computed(deliveries, top, padded_tokens, started_s, took_s)
 
     def _start(self, padded: PaddedBatch | None) -> Callable[[], TopTokens]:
         if padded is None:
             raise ValueError("a request of the batch does not fit the model")
-        return self._engine.start(padded)
+        return self.engine.start(padded)
 
     def _collate(self, deliveries: Sequence[Delivery]) -> PaddedBatch:
         return collate([delivery.request for delivery in deliveries], self._limits)

@@ -16,6 +16,7 @@ class Computed(NamedTuple):
 
     deliveries: Sequence[Delivery]
     top: TopTokens
+    padded_tokens: int
     started_s: float
     took_s: float
 

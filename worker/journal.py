@@ -1,4 +1,4 @@
-"""What is told of a request when a worker is done with it: a log line, and its spans if its caller is traced.
+"""What is told of a request when a worker is done with it: a log line, its spans if its caller is traced, a dead letter's count.
 
 The line is for debugging, unless the request failed; its id is the one that the front-end's line has. It decides nothing.
 """
@@ -9,7 +9,8 @@ from collections.abc import Sequence
 
 from common.messages import PredictFailure, Reply
 from common.tracing import Traces
-from common.transport import Delivery
+from common.transport import DeadLetter, Delivery
+from worker import metrics
 from worker.isolation import Computed, Outcome
 
 log = logging.getLogger("fillmask.requests")
@@ -27,6 +28,16 @@ def tell(outcome: Outcome, replies: Sequence[Reply], traces: Traces | None) -> N
             _log(delivery, reply, reason)
         if traces and delivery.request.trace_context:
             _trace(traces, delivery, outcome, reason)
+
+
+def bury(letter: DeadLetter) -> None:
+    """What killed its workers never reached the end of a batch: without this line nobody could look for it here."""
+    metrics.DEAD_LETTERS.labels(letter.reason).inc()
+    fields: dict[str, object] = {"outcome": letter.reason, "deliveries": letter.deliveries}
+    if letter.request:
+        request = {"request_id": letter.request.http_request_id, "tokens": letter.request.length_tokens}
+        fields = request | fields
+    log.warning("request", extra={"fields": fields})
 
 
 def _log(delivery: Delivery, reply: Reply, reason: str) -> None:

@@ -1,12 +1,18 @@
 """How large batches should be on this machine: a few shapes are timed at the start, in about a second. The user's word is final.
 
+Where workers are alike, one that replaces another takes over what was measured: requests wait for it meanwhile.
+
 A CPU is busy with some hundred tokens, a GPU with some thousand; beyond that a larger batch only makes its requests wait.
 """
 
+import json
 import logging
+import os
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import replace
+from pathlib import Path
 from typing import NamedTuple
 
 from worker.batching import BatchPolicy
@@ -51,12 +57,20 @@ class Trial(NamedTuple):
         return self.texts / (self.seconds + _AROUND_S)
 
 
-def fitted(engine: Engine, asked: BatchPolicy, limits: ModelLimits) -> BatchPolicy:
-    """`asked`, with what is 0 in it found by measuring. The engine is loaded and warm."""
+def fitted(engine: Engine, asked: BatchPolicy, limits: ModelLimits, measured_dir: Path | None = None) -> BatchPolicy:
+    """`asked`, with what is 0 in it found by measuring, or by what a worker like this one left in `measured_dir`.
+
+    The engine is loaded and warm.
+    """
     length = min(SENTENCE_TOKENS, limits.max_tokens)
     most_tokens = asked.max_padded_tokens or engine.largest.max_padded_tokens
     most = BatchLimits(asked.max_batch_requests or engine.largest.max_requests, most_tokens)
-    trials = _measure(engine, length, min(most.max_requests, most.max_padded_tokens // length))
+    memory = measured_dir / f"{engine.name}.json" if measured_dir else None
+    trials = _remembered(memory) if memory else []
+    if not trials:
+        trials = _measure(engine, length, min(most.max_requests, most.max_padded_tokens // length))
+        if memory:
+            _remember(trials, memory)
     policy = derive(trials, asked, most, limits.max_tokens)
     shown = ", ".join(f"{trial.texts} at once {trial.per_second:.0f}/s" for trial in trials)
     log.info("texts of %d tokens: %s", length, shown)
@@ -96,6 +110,20 @@ def _overhead_tokens(trials: Sequence[Trial], length: int) -> float:
         return _MOST_OVERHEAD_TOKENS
     started_s = max(one.seconds - token_s * one.texts * length, 0.0)
     return min((started_s + _AROUND_S) / token_s, _MOST_OVERHEAD_TOKENS)
+
+
+def _remembered(memory: Path) -> list[Trial]:
+    try:
+        return [Trial(*trial) for trial in json.loads(memory.read_text(encoding="utf-8"))]
+    except (OSError, ValueError, TypeError):
+        return []
+
+
+def _remember(trials: Sequence[Trial], memory: Path) -> None:
+    with suppress(OSError):  # then the next one measures, too
+        unfinished = memory.with_suffix(f".{os.getpid()}")
+        unfinished.write_text(json.dumps(trials), encoding="utf-8")
+        unfinished.replace(memory)
 
 
 def _measure(engine: Engine, length: int, most: int) -> list[Trial]:

@@ -29,6 +29,11 @@ def fetch_weights(checkpoint: Checkpoint) -> list[Path]:
     raise StartupError(f"{checkpoint.name} holds no weights: neither model.safetensors nor pytorch_model.bin")
 
 
+def is_on_hub(checkpoint: Checkpoint) -> bool:
+    """Whether asking for a file of the model may fetch it over the network, which takes its time."""
+    return not Path(checkpoint.name).expanduser().is_dir()
+
+
 class MaskedHead:
     """A transformers model whose hidden states are cut down to the mask positions before its head sees them.
 

@@ -25,10 +25,6 @@ MODEL_INFO = Gauge(
 )
 
 
-def count_dead_letter(reason: str) -> None:
-    DEAD_LETTERS.labels(reason).inc()
-
-
 def serve(host: str, port: int) -> None:
     """Serves this process's metrics over HTTP, from a thread. Raises StartupError if the port cannot be had."""
     try:

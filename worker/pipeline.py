@@ -10,12 +10,14 @@ time where it is free: in Redis' socket, in the engine, in Redis' socket.
 """
 
 import logging
+import math
 import queue
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from typing import ParamSpec, TypeVar
+from functools import partial
+from typing import ParamSpec
 
 from redis.exceptions import ResponseError
 
@@ -25,17 +27,15 @@ from common.tracing import Traces
 from common.transport import Delivery, WorkerTransport
 from worker import journal, metrics
 from worker.batching import BatchPolicy, choose_batch
-from worker.engines.base import Engine
 from worker.health import Health
 from worker.housekeeping import Held
 from worker.inference import Inference, Prepared, Running
 from worker.isolation import Computed, Failed, Outcome
-from worker.padding import ModelLimits, Timings, scatter
+from worker.padding import Timings, scatter
 
 log = logging.getLogger("fillmask.pipeline")
 
 P = ParamSpec("P")
-T = TypeVar("T")
 
 _LOOKS_A_BATCH = 4
 """How often a busy worker looks for more while a batch runs."""
@@ -46,6 +46,9 @@ _LOOK_AHEAD = 2
 _WAITS_FOR_NEXT = 0.5
 """A batch's answer is not asked for during this part of the time that it should take: the next batch may come, and start."""
 
+_INSISTS_S = 5.0
+"""How long a stopping worker goes on telling Redis what it has computed: half of what `fillmask up` gives it to end in."""
+
 _END = Prepared((), None, holds_slot=False)
 """No batch comes after it."""
 
@@ -54,22 +57,22 @@ class Pipeline:
     def __init__(
         self,
         transport: WorkerTransport,
-        engine: Engine,
+        inference: Inference,
         health: Health,
         policy: BatchPolicy,
-        limits: ModelLimits,
+        held: Held,
         traces: Traces | None = None,
     ) -> None:
-        self.held = Held()
         self._transport = transport
-        self._engine = engine
+        self._inference = inference
         self._health = health
         self._policy = policy
-        self._inference = Inference(engine, health, limits)
+        self._held = held
         self._traces = traces
         self._loaded = threading.Event()
         self._idle = threading.Event()
         self._stopping = threading.Event()
+        self._insists_until_s = math.inf
         self._slot = threading.Semaphore(1)  # free: fetch may prepare the next batch
         self._prepared: queue.SimpleQueue[Prepared] = queue.SimpleQueue()
         self._outcomes: queue.SimpleQueue[Outcome | None] = queue.SimpleQueue()
@@ -77,11 +80,12 @@ class Pipeline:
     def stop(self) -> None:
         """Takes nothing more; what is prepared or being computed is still answered, what only waits is handed back."""
         self._health.draining = True
+        self._insists_until_s = min(self._insists_until_s, time.monotonic() + _INSISTS_S)
         self._stopping.set()
 
     def take_over(self, delivery: Delivery) -> None:
         """Runs a request alone in its batch: it may be what silenced the worker that had it before."""
-        self.held.add([delivery])
+        self._held.add([delivery])
         self._prepared.put(self._inference.prepare([delivery], holds_slot=False))
 
     def fetch(self) -> None:
@@ -89,19 +93,20 @@ class Pipeline:
         while self._free_slot():
             waiting = self._fetch_once(waiting)
         if waiting:
-            self._patiently(self._transport.hand_back, [delivery.entry_id for delivery in waiting])
+            self._insist(self._transport.hand_back, [delivery.entry_id for delivery in waiting])
         self._prepared.put(_END)
 
     def infer(self, check: Callable[[], None]) -> None:
         """`check` runs when the engine is loaded; what it raises ends the worker before it was ready."""
-        self._engine.load()
+        engine = self._inference.engine
+        engine.load()
         check()
         self._policy = self._inference.warm_up(self._policy)
         self._health.loaded = True
         self._loaded.set()
-        log.info("ready: engine %s", self._engine.name)
+        log.info("ready: engine %s", engine.name)
         self._serve()
-        self._engine.close()
+        engine.close()
         self._outcomes.put(None)
 
     def _serve(self) -> None:
@@ -139,8 +144,9 @@ class Pipeline:
     def reply(self) -> None:
         while (outcome := self._outcomes.get()) is not None:
             replies = _replies(outcome)
-            self._patiently(self._transport.finish, list(zip(outcome.deliveries, replies, strict=True)))
-            self.held.remove(outcome.deliveries)
+            if not self._insist(self._transport.finish, list(zip(outcome.deliveries, replies, strict=True))):
+                continue  # still held: service.py hands it over, should Redis be back by then
+            self._held.remove(outcome.deliveries)
             _count(outcome, replies)
             journal.tell(outcome, replies, self._traces)
 
@@ -184,21 +190,33 @@ class Pipeline:
         return taken
 
     def _take_at_most(self, count: int, block_ms: int) -> list[Delivery]:
-        taken = self._patiently(self._transport.take, count, block_ms) or []
-        self.held.add(taken)
+        taken: list[Delivery] = []
+        self._patiently(lambda: taken.extend(self._transport.take(count, block_ms)), self._stopping.wait)
+        self._held.add(taken)
         return taken
 
-    def _patiently(self, call: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T | None:
-        """A call on Redis, repeated with back-off until it succeeds; None if the worker is to stop before it does."""
+    def _insist(self, call: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> bool:
+        """Makes a call that others wait for, even while the worker stops. False if Redis was away to the end."""
+        return self._patiently(partial(call, *args, **kwargs), self._must_end_after)
+
+    def _must_end_after(self, wait_s: float) -> bool:
+        if self._stopping.wait(wait_s):
+            time.sleep(wait_s)
+        return time.monotonic() > self._insists_until_s
+
+    def _patiently(self, call: Callable[[], None], given_up_after: Callable[[float], bool]) -> bool:
+        """A call on Redis, repeated with back-off until it succeeds. `given_up_after` waits, and tells whether to give up."""
         told = ""
         for wait_s in backoff_s():
             try:
-                return call(*args, **kwargs)
+                call()
             except TRANSPORT_ERRORS as error:
                 told = self._after(error, told)
-            if self._stopping.wait(wait_s):
+            else:
+                return True
+            if given_up_after(wait_s):
                 break
-        return None
+        return False
 
     def _after(self, error: BaseException, told: str) -> str:
         """Mends what can be mended after a failed call. A lost group means an emptied server: it is made again."""
@@ -233,4 +251,6 @@ def _count(outcome: Outcome, replies: Sequence[Reply]) -> None:
         metrics.DEVICE_SECONDS.observe(outcome.took_s)
         metrics.BUSY_SECONDS.inc(outcome.took_s)
         metrics.QUEUE_SECONDS.observe(max(0.0, outcome.started_s - outcome.deliveries[0].put_at_s))
-        metrics.TOKENS.inc(sum(delivery.request.length_tokens for delivery in outcome.deliveries))
+        tokens = sum(delivery.request.length_tokens for delivery in outcome.deliveries)
+        metrics.TOKENS.inc(tokens)
+        metrics.PADDING_RATIO.observe(outcome.padded_tokens / tokens)

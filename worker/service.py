@@ -4,7 +4,7 @@ import logging
 import queue
 import signal
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from functools import partial
 
 from common.checkpoint import Checkpoint, open_checkpoint
@@ -13,13 +13,14 @@ from common.errors import StartupError
 from common.keys import Keys
 from common.status import READY
 from common.tracing import Traces
-from common.transport import WorkerTransport
-from worker import metrics
+from common.transport import Delivery, WorkerTransport
+from worker import journal, metrics
 from worker.batching import BatchPolicy
 from worker.engines.base import Engine
-from worker.engines.choice import make_engine
+from worker.engines.choice import check_engine, make_engine
 from worker.health import Health
-from worker.housekeeping import Housekeeping
+from worker.housekeeping import Held, Housekeeping
+from worker.inference import Inference
 from worker.padding import ModelLimits
 from worker.pipeline import Pipeline
 from worker.probe import check_head
@@ -35,44 +36,94 @@ _LAST = "reply"
 
 def run(settings: WorkerSettings) -> None:
     """Serves until SIGTERM or SIGINT. Raises StartupError before it is ready, anything else if a stage died."""
-    checkpoint = open_checkpoint(settings.model, settings.revision)
-    policy = _policy(settings, checkpoint)
-    keys = Keys(checkpoint.fingerprint, settings.shard)
-    transport = WorkerTransport(settings.redis_url, keys, settings.name, metrics.count_dead_letter)
-    engine = make_engine(settings, checkpoint)
-    health = Health(settings.name, engine.name)
-    metrics.READY.set_function(lambda: health.state == READY)
-    traces = Traces("fillmask-worker") if settings.traces else None
-    pipeline = Pipeline(transport, engine, health, policy, ModelLimits.of(checkpoint), traces)
-    stopping, ended, ends = threading.Event(), threading.Event(), Ends()
+    Worker(settings).run()
 
-    def stop(*_: object) -> None:
-        stopping.set()
-        pipeline.stop()
-        if not health.loaded:
-            ends.put((_LAST, None))  # it has taken nothing yet, and nobody waits for what it is loading
 
-    for number in (signal.SIGTERM, signal.SIGINT):
-        signal.signal(number, stop)
-    if settings.metrics_port:
-        metrics.serve(settings.metrics_host, settings.metrics_port)
-    _join(transport, settings.redis_url, stopping)
-    check = partial(_check, engine, health, checkpoint, settings)
-    housekeeping = Housekeeping(transport, health, pipeline.held, settings)
-    stages = {
-        "housekeeping": lambda: housekeeping.run(ended, pipeline.take_over),
-        "fetch": pipeline.fetch,
-        "infer": lambda: pipeline.infer(check),
-        _LAST: pipeline.reply,
-    }
-    try:
-        _run_together(stages, ends)
-        log.info("drained: what was begun is answered, what only waited is handed back")
-    finally:
-        ended.set()
-        _leave(transport)
-        if traces:
-            traces.close()
+class Worker:
+    """The main thread only waits, so that a signal finds it free whatever is being fetched, measured or loaded meanwhile."""
+
+    def __init__(self, settings: WorkerSettings) -> None:
+        self._settings = settings
+        self._health = Health(settings.name, settings.engine)
+        self._transport: WorkerTransport | None = None
+        self._pipeline: Pipeline | None = None
+        self._stopping = threading.Event()
+        self._ended = threading.Event()
+        self._ends = Ends()
+        self._traces = Traces("fillmask-worker") if settings.traces else None
+
+    def run(self) -> None:
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, self._stop)
+        metrics.READY.set_function(lambda: self._health.state == READY)
+        if self._settings.metrics_port:
+            metrics.serve(self._settings.metrics_host, self._settings.metrics_port)
+        try:
+            self._start("infer", self._infer)
+            self._wait()
+            if self._health.loaded:
+                log.info("drained: what was begun is answered, what only waited is handed back")
+        finally:
+            self._ended.set()
+            if self._transport:
+                _leave(self._transport)
+            if self._traces:
+                self._traces.close()
+
+    def _stop(self, *_: object) -> None:
+        self._stopping.set()
+        self._health.draining = True
+        if self._pipeline:
+            self._pipeline.stop()
+        if not self._health.loaded:
+            self._ends.put((_LAST, None))  # it has taken nothing yet, and nobody waits for what it is loading
+
+    def _infer(self) -> None:
+        """The other stages start from here, as soon as there is something for them: what it is loading shows in its heartbeat."""
+        settings, health = self._settings, self._health
+        checkpoint = open_checkpoint(settings.model, settings.revision)
+        policy = _policy(settings, checkpoint)
+        check_engine(settings, checkpoint)
+        keys = Keys(checkpoint.fingerprint, settings.shard)
+        transport = WorkerTransport(settings.redis_url, keys, settings.name, journal.bury)
+        if not _join(transport, settings.redis_url, self._stopping):
+            return
+        self._transport, held = transport, Held()
+        housekeeping = Housekeeping(transport, health, held, settings)
+        self._start("housekeeping", lambda: housekeeping.run(self._ended, self._take_over))
+        engine = make_engine(settings, checkpoint)
+        health.engine = engine.name
+        inference = Inference(engine, health, ModelLimits.of(checkpoint), settings.measured_dir)
+        pipeline = Pipeline(transport, inference, health, policy, held, self._traces)
+        self._pipeline = pipeline
+        self._start("fetch", pipeline.fetch)
+        self._start(_LAST, pipeline.reply)
+        pipeline.infer(partial(_check, engine, health, checkpoint, settings))
+
+    def _take_over(self, delivery: Delivery) -> None:
+        assert self._pipeline  # noqa: S101  it sweeps for a ready worker only
+        self._pipeline.take_over(delivery)
+
+    def _start(self, name: str, body: Callable[[], None]) -> None:
+        """A thread for a stage. A daemon: once one has failed, the others may hang in a full queue or a socket."""
+
+        def stage() -> None:
+            try:
+                body()
+                self._ends.put((name, None))
+            except BaseException as error:  # handed to the main thread, which raises it
+                self._ends.put((name, error))
+
+        threading.Thread(target=stage, name=name, daemon=True).start()
+
+    def _wait(self) -> None:
+        """Until the last stage is said to have ended. Raises what the first to fail raised."""
+        while True:
+            name, error = self._ends.get()
+            if error is not None:
+                raise error
+            if name == _LAST:
+                return
 
 
 def _check(engine: Engine, health: Health, checkpoint: Checkpoint, settings: WorkerSettings) -> None:
@@ -92,8 +143,8 @@ def _policy(settings: WorkerSettings, checkpoint: Checkpoint) -> BatchPolicy:
     return BatchPolicy(settings.max_batch_requests, settings.max_padded_tokens, settings.max_wait_ms / 1000)
 
 
-def _join(transport: WorkerTransport, url: str, stopping: threading.Event) -> None:
-    """Waits for Redis if need be: a worker may be started before it."""
+def _join(transport: WorkerTransport, url: str, stopping: threading.Event) -> bool:
+    """Waits for Redis if need be: a worker may be started before it. False if it is to stop before."""
     told = ""
     for wait_s in backoff_s():
         try:
@@ -105,37 +156,16 @@ def _join(transport: WorkerTransport, url: str, stopping: threading.Event) -> No
                 told = explain(error)
                 log.warning("%s; waiting for it", told)
             if stopping.wait(wait_s):
-                return
+                break
         else:
-            return
+            return True
+    return False
 
 
 def _leave(transport: WorkerTransport) -> None:
+    """What is still in its hands, because it failed or Redis was away, need not wait for its lease."""
     try:
-        transport.leave()
+        transport.hand_over()
     except TRANSPORT_ERRORS as error:
         log.warning("left without taking leave: %s", explain(error))
     transport.close()
-
-
-def _run_together(stages: Mapping[str, Callable[[], None]], ends: Ends) -> None:
-    """Runs each stage in a thread of its own until the last one is said to have ended. Raises what the first to fail raised.
-
-    The threads are daemons: once one has failed, the others may hang in a full queue or a socket, and the process ends.
-    """
-
-    def stage(name: str, body: Callable[[], None]) -> None:
-        try:
-            body()
-            ends.put((name, None))
-        except BaseException as error:  # handed to the main thread, which raises it
-            ends.put((name, error))
-
-    for name, body in stages.items():
-        threading.Thread(target=stage, args=(name, body), name=name, daemon=True).start()
-    while True:
-        name, error = ends.get()
-        if error is not None:
-            raise error
-        if name == _LAST:
-            return

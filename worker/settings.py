@@ -45,6 +45,10 @@ class WorkerSettings(CommonSettings):
     cache_dir: Path = Field(
         Path("~/.cache/fillmask"), description="where exported models are kept", validate_default=True
     )
+    measured_dir: Path | None = Field(
+        None,
+        description="where workers of one host that are alike keep what they measured, for those that replace them",
+    )
     allow_untrained_head: bool = Field(False, description="serve a model even if its masked-LM head looks untrained")
 
     @model_validator(mode="after")

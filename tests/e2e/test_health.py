@@ -3,7 +3,9 @@
 With Redis away, full, frozen or loading: test_faults.py.
 """
 
+import os
 import signal
+import socket
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -13,10 +15,10 @@ from pathlib import Path
 import httpx
 import psutil
 import pytest
-from stacks import Stack, front_end
+from stacks import Stack, front_end, worker
 from waiting import wait_until
 
-from deploy.redis_server import RedisServer
+from deploy.redis_server import RedisServer, free_port
 
 OURS = "/v1/fill-mask"
 BODY = {"texts": ["今天[MASK]气真好"], "top_k": 1}
@@ -45,15 +47,44 @@ def test_h23_no_worker_then_one_that_loads_and_is_stopped(
     options = ("--model", str(bert), "--redis-url", redis_server.url, "--cache-dir", str(tmp_path), "--engine", "onnx")
     with front_end(bert, redis_server.url) as (http, _):
         assert_unready(http, "no worker serves this model")
-        with a_worker(*options) as worker:
-            exporter = wait_until(lambda: psutil.Process(worker.pid).children(), what="its child that exports")[0]
+        with a_worker(*options) as loading:
+            exporter = wait_until(lambda: psutil.Process(loading.pid).children(), what="its child that exports")[0]
             assert_unready(http, "no worker is ready: loading")
             refused = http.post(OURS, json=BODY)
             assert (refused.status_code, refused.json()["error_type"]) == (503, "no_worker")
-            worker.terminate()
-            assert worker.wait(10) == 0
+            loading.terminate()
+            assert loading.wait(10) == 0
             wait_until(lambda: not exporter.is_running() or exporter.status() == psutil.STATUS_ZOMBIE)
         assert_unready(http, "no worker serves this model")
+
+
+def test_a_worker_is_stopped_while_it_fetches_its_model(tmp_path: Path) -> None:
+    """From a hub that says nothing. Metrics are served by then, and nothing has to be drained."""
+    with socket.create_server(("127.0.0.1", 0)) as hub:
+        port = free_port()
+        command = [sys.executable, "-m", "worker", "--model", "owner/name", "--metrics-port", str(port)]
+        variables = {"HF_ENDPOINT": f"http://127.0.0.1:{hub.getsockname()[1]}", "HF_HOME": str(tmp_path)}
+        process = subprocess.Popen(command, env={**os.environ, **variables, "HF_HUB_OFFLINE": "0"})
+        try:
+            hub.settimeout(20)
+            connection, _ = hub.accept()
+            with connection:
+                assert "fillmask_worker_ready 0.0" in httpx.get(f"http://127.0.0.1:{port}/metrics").text
+                process.terminate()
+                assert process.wait(5) == 0
+        finally:
+            process.kill()
+            process.wait()
+
+
+def test_a_worker_that_never_found_redis_did_not_drain(bert: Path, tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    nowhere = f"redis://127.0.0.1:{free_port()}/0"
+    with worker(bert, nowhere, "--log-level", "info", log=log) as process:
+        wait_until(lambda: "waiting for it" in log.read_text())
+        process.terminate()
+        assert process.wait(5) == 0
+    assert "drained" not in log.read_text()
 
 
 def test_h23_a_worker_that_hangs(bert: Path) -> None:

@@ -13,7 +13,7 @@ from waiting import wait_until
 from common.keys import GROUP, Keys
 from common.messages import PredictFailure, PredictRequest, PredictResult, pack_integers
 from common.status import WorkerStatus
-from common.transport import Delivery, FrontEndTransport, WorkerTransport
+from common.transport import DeadLetter, Delivery, FrontEndTransport, WorkerTransport
 from deploy.redis_server import RedisServer
 
 KEYS = Keys("test")
@@ -186,14 +186,14 @@ async def test_a_renewed_lease_keeps_the_sweepers_away(
 async def test_r04_the_third_failure_is_the_last(
     front: FrontEndTransport, redis_server: RedisServer, keys: Any
 ) -> None:
-    counted: list[str] = []
-    worker = WorkerTransport(redis_server.url, KEYS, "worker", counted.append)
+    letters: list[DeadLetter] = []
+    worker = WorkerTransport(redis_server.url, KEYS, "worker", letters.append)
     worker.join()
     await front.put([request(1)])
     worker.take(10, 0)
     swept(worker)
     swept(worker)
-    assert counted == []
+    assert letters == []
 
     def buried() -> bool:
         assert worker.sweep(LEASE_MS, 3) is None
@@ -206,7 +206,9 @@ async def test_r04_the_third_failure_is_the_last(
     assert keys.xlen(KEYS.requests) == 0
     (letter,) = keys.xrange(KEYS.dead)
     assert letter[1][b"deliveries"] == b"3"
-    assert counted == ["poison"]
+    (told,) = letters
+    assert told.request
+    assert (told.reason, told.deliveries, told.request.request_id) == ("poison", 3, request(1).request_id)
     worker.close()
 
 
@@ -230,6 +232,20 @@ async def test_a_dead_workers_requests_need_not_wait_for_the_lease(
     assert sibling.sweep(60_000, 3) is not None
     names = {consumer["name"] for consumer in keys.xinfo_consumers(KEYS.requests, GROUP)}
     assert b"worker" not in names
+
+
+async def test_a_worker_that_dies_with_its_hands_full_keeps_nothing(redis_server: RedisServer, keys: Any) -> None:
+    """More than one command names: all of it goes, and with nothing pending the consumer goes too."""
+    many = 1300
+    front = FrontEndTransport(redis_server.url, KEYS, "front", many)
+    await front.put([request(n) for n in range(many)])
+    await front.close()
+    worker = joined(redis_server, "worker")
+    assert len(worker.take(many, 0)) == many
+    worker.hand_over()
+    worker.close()
+    (consumer,) = keys.xinfo_consumers(KEYS.requests, GROUP)
+    assert (consumer["name"], consumer["pending"]) == (b"handed-over", many)
 
 
 async def test_a_consumer_with_pending_requests_is_never_deleted(

@@ -1,5 +1,6 @@
 """Each check of `fillmask doctor`, on machines that are not this one."""
 
+import shutil
 from importlib.metadata import PackageNotFoundError
 from pathlib import Path
 
@@ -63,6 +64,35 @@ def test_the_engine_that_auto_means(tmp_path: Path) -> None:
     assert "auto means onnx" in check_engine(wanted, checkpoint).text
     assert "auto means cuda" in check_engine(wanted, checkpoint, has_cuda=True).text
     assert not list(tmp_path.iterdir()), "it changes nothing"
+
+
+@pytest.mark.parametrize(
+    ("engine", "told"),
+    [
+        ("onnx", "holds no weights"),
+        ("openvino", "holds no weights"),
+        ("onnx-int8", "fillmask export --dynamic-int8 makes one"),
+        ("openvino-int8", "fillmask export --int8 makes one"),
+        ("torch", "holds no weights"),
+        ("cuda", "no CUDA device can be used"),
+    ],
+)
+def test_an_engine_that_would_not_start(tmp_path: Path, engine: str, told: str) -> None:
+    """A graph that lies where no engine looks for it helps none of them."""
+    facts = shutil.ignore_patterns("model.*")
+    folder = shutil.copytree(settings().model, tmp_path / "model", ignore=facts)
+    (folder / "elsewhere").mkdir()
+    (folder / "elsewhere" / "model.onnx").touch()
+    wanted = settings("--engine", engine, "--cache-dir", str(tmp_path / "cache"))
+    finding = check_engine(wanted, open_checkpoint(str(folder)), has_cuda=False)
+    assert finding.status == "fail"
+    assert told in finding.text
+
+
+@pytest.mark.parametrize("engine", ["onnx", "openvino", "torch"])
+def test_an_engine_that_would_start(engine: str) -> None:
+    wanted = settings("--engine", engine)
+    assert check_engine(wanted, open_checkpoint(wanted.model)) == ("engine", "ok", engine)
 
 
 @pytest.mark.parametrize(

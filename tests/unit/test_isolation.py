@@ -26,7 +26,7 @@ def test_only_the_guilty_fail(guilty: set[int]) -> None:
     def run(part: Sequence[Delivery]) -> Computed:
         if any(delivery in bad for delivery in part):
             raise RuntimeError("poison")
-        return Computed(part, NOTHING, 0.0, 0.0)
+        return Computed(part, NOTHING, 0, 0.0, 0.0)
 
     outcomes = list(in_halves(everybody, run))
     failed = [delivery for outcome in outcomes if isinstance(outcome, Failed) for delivery in outcome.deliveries]

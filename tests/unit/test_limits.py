@@ -1,5 +1,7 @@
 """worker/limits.py: from how long a few batches took to how large batches may be."""
 
+from pathlib import Path
+
 import pytest
 
 from worker.batching import BatchPolicy
@@ -68,6 +70,17 @@ class Watched(DrillEngine):
     def predict(self, batch: PaddedBatch) -> TopTokens:
         self.padded_tokens = max(self.padded_tokens, batch.padded_tokens)
         return super().predict(batch)
+
+
+def test_one_that_replaces_another_measures_nothing(tmp_path: Path) -> None:
+    found = fitted(DrillEngine(100, batch_ms=1.0, token_us=0.0), ASKED, LIMITS, tmp_path)
+    next_one = Watched(100, batch_ms=1.0, token_us=0.0)
+    assert fitted(next_one, ASKED, LIMITS, tmp_path) == found
+    assert next_one.padded_tokens == 0
+    for memory in tmp_path.iterdir():
+        memory.write_text("[1")
+    fitted(next_one, ASKED, LIMITS, tmp_path)
+    assert next_one.padded_tokens > 0, "what cannot be read is measured again"
 
 
 def test_no_shape_is_tried_that_the_user_has_excluded() -> None:

@@ -16,10 +16,10 @@ from common.checkpoint import Checkpoint
 from common.errors import StartupError
 from worker.cores import usable_cores
 from worker.engines.base import BatchLimits, Engine
-from worker.engines.fastest import Pace, measured
+from worker.engines.fastest import Pace, measured, remembered
 from worker.engines.graph_engines import graph_engine
 from worker.engines.int8 import OPENVINO_INT8, find_int8
-from worker.masked_head import fetch_weights
+from worker.masked_head import fetch_weights, is_on_hub
 from worker.settings import WorkerSettings
 
 log = logging.getLogger("fillmask.worker")
@@ -48,6 +48,24 @@ def make_engine(settings: WorkerSettings, checkpoint: Checkpoint) -> Engine:
     if chosen.engine in ("cuda", "torch"):
         return _torch_engine(chosen.engine, settings, checkpoint)
     return graph_engine(chosen.engine, checkpoint, threads_of(settings), settings.cache_dir.expanduser())
+
+
+def check_engine(settings: WorkerSettings, checkpoint: Checkpoint, has_cuda: bool | None = None) -> Choice:
+    """The engine that make_engine would make, if a moment's look finds all that it needs to load. `has_cuda` None: it looks.
+
+    Raises StartupError, as the engine itself would. Neither exports nor measures, and fetches nothing large from the hub.
+    """
+    engine, why = settings.engine, "asked for"
+    if engine in ("echo", "drill"):
+        return Choice(engine, why)
+    if has_cuda is None:
+        has_cuda = cuda_is_there()
+    chosen = choose(settings, checkpoint, has_cuda, pace_of=remembered) if engine == "auto" else Choice(engine, why)
+    if chosen.engine in ("cuda", "torch"):
+        _check_torch(chosen.engine, checkpoint, has_cuda)
+    else:
+        graph_engine(chosen.engine, checkpoint, threads_of(settings), settings.cache_dir.expanduser()).check()
+    return chosen
 
 
 def choose(settings: WorkerSettings, checkpoint: Checkpoint, has_cuda: bool, pace_of: PaceOf = measured) -> Choice:
@@ -94,9 +112,21 @@ def _torch_engine(engine: str, settings: WorkerSettings, checkpoint: Checkpoint)
     return TorchEngine(checkpoint, options)
 
 
+def _check_torch(engine: str, checkpoint: Checkpoint, has_cuda: bool) -> None:
+    for library in ("torch", "transformers"):
+        if find_spec(library) is None:
+            raise StartupError(f"torch models need {library}: pip install 'fillmask[export]'")
+    if engine == "cuda" and not has_cuda:
+        from worker.engines.cuda import NO_DEVICE
+
+        raise StartupError(NO_DEVICE)
+    if not is_on_hub(checkpoint):
+        fetch_weights(checkpoint)
+
+
 def _brings_weights(checkpoint: Checkpoint) -> bool:
     """A folder that `fillmask export` made has a graph only. What the hub has is not fetched to find out."""
-    if checkpoint.title == checkpoint.name:
+    if is_on_hub(checkpoint):
         return True
     try:
         return bool(fetch_weights(checkpoint))

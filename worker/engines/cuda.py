@@ -31,6 +31,7 @@ log = logging.getLogger("fillmask.worker")
 _STICKY = ("CUDA error", "cuDNN error", "CUBLAS_STATUS", "device-side assert")
 """Such an error leaves the CUDA context useless: every later call fails too, so the process has to end."""
 
+NO_DEVICE = "no CUDA device can be used; --engine onnx runs on the CPU"
 
 LARGEST = BatchLimits(512, 16_384)
 """On a CUDA device, if nobody says otherwise. Larger ones are no faster a token, and each shape costs time at the start."""

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from common.errors import StartupError
+from worker.engines.cuda import NO_DEVICE
 
 log = logging.getLogger("fillmask.worker")
 
@@ -83,7 +84,7 @@ class Cuda:
         """Raises StartupError if there is none: nobody who asks for CUDA gets a CPU unasked."""
         if not torch.cuda.is_available():
             built = torch.version.cuda or "none: a CPU build of torch"
-            raise StartupError(f"no CUDA device can be used (torch's CUDA: {built}); --engine onnx runs on the CPU")
+            raise StartupError(f"{NO_DEVICE} (torch's CUDA: {built})")
         self.name = torch.cuda.get_device_name()
         self._graphs = graphs
         self._compute = torch.cuda.Stream()  # type: ignore[no-untyped-call]

@@ -7,7 +7,7 @@ import logging
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,7 +17,8 @@ from common.errors import StartupError
 from worker.engines.base import AtOnce, PaddedBatch, TopTokens, blank_batch
 from worker.engines.mapped import give_back
 from worker.engines.ranking import rank
-from worker.graph_cache import cached_onnx, is_cached
+from worker.graph_cache import cached_onnx, check_obtainable, is_cached
+from worker.masked_head import is_on_hub
 
 log = logging.getLogger("fillmask.worker")
 
@@ -50,12 +51,22 @@ class GraphEngine(AtOnce, ABC):
         """Frees the model."""
 
     @abstractmethod
+    def _library(self) -> Any:
+        """Imports what runs the graph. Raises StartupError if it is not installed."""
+
+    @abstractmethod
     def _open(self, graph: Path) -> Mapping[str, str]:
         """Loads the file; returns its inputs' types by name, in the library's words. Raises StartupError."""
 
     @abstractmethod
     def _run(self, feed: Feed) -> NDArray[np.float32]:
         """The output `logits`."""
+
+    def check(self) -> None:
+        """Raises StartupError if load() would find no library or no graph. What the hub has is not fetched to find out."""
+        self._library()
+        if not is_on_hub(self._checkpoint):
+            self._check_graph()
 
     def load(self) -> None:
         """Takes the graph that the model brings, else the one exported from its weights. Raises StartupError."""
@@ -83,6 +94,10 @@ class GraphEngine(AtOnce, ABC):
     def has_graph(self) -> bool:
         """Whether it could be loaded without an export, which takes up to a minute."""
         return self._brought_graph() is not None or is_cached(self._checkpoint, self._cache_dir)
+
+    def _check_graph(self) -> None:
+        if self._brought_graph() is None:
+            check_obtainable(self._checkpoint, self._cache_dir)
 
     def _brought_graph(self) -> Path | None:
         folder = fetch(self._checkpoint.name, self._checkpoint.revision, _GRAPH_FILES)

@@ -28,11 +28,17 @@ def find_int8(checkpoint: Checkpoint, graph: str) -> Path | None:
     return path if path.is_file() else None
 
 
-def require_int8(checkpoint: Checkpoint, graph: str, flag: str) -> Path:
-    """Raises StartupError if it is not there. Says how far it is to be trusted, aloud if that is less than it should be."""
+def refuse_lacking(checkpoint: Checkpoint, graph: str, flag: str) -> Path:
+    """Where it lies. Raises StartupError if it is not there."""
     path = find_int8(checkpoint, graph)
     if path is None:
         raise StartupError(f"{checkpoint.name} holds no {graph}; fillmask export {flag} makes one")
+    return path
+
+
+def require_int8(checkpoint: Checkpoint, graph: str, flag: str) -> Path:
+    """Raises StartupError if it is not there. Says how far it is to be trusted, aloud if that is less than it should be."""
+    path = refuse_lacking(checkpoint, graph, flag)
     agreement = _agreement(path.with_name(REPORT))
     if agreement is None:
         log.warning("%s has no report: nobody knows how well it agrees with float32", path)

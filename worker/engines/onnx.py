@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import StartupError
 from worker.engines.graph import Feed, GraphEngine, Integers, first_line
-from worker.engines.int8 import ONNX_INT8, require_int8
+from worker.engines.int8 import ONNX_INT8, refuse_lacking, require_int8
 
 _SLOWER_FUSIONS = ["SkipLayerNormFusion"]
 """Costs 7-11 % on the CPU (ONNX Runtime 1.32, bert-base shape, batches of 32 x 16 and 8 x 128): Add and LayerNormalization
@@ -27,9 +27,15 @@ class OnnxEngine(GraphEngine):
     def close(self) -> None:
         self._session = None
 
-    def _open(self, graph: Path) -> Mapping[str, str]:
-        import onnxruntime
+    def _library(self) -> Any:
+        try:
+            import onnxruntime
+        except ImportError:
+            raise StartupError("the onnx engine needs: pip install onnxruntime") from None
+        return onnxruntime
 
+    def _open(self, graph: Path) -> Mapping[str, str]:
+        onnxruntime = self._library()
         options = onnxruntime.SessionOptions()
         options.intra_op_num_threads = self._threads
         options.inter_op_num_threads = 1
@@ -67,3 +73,6 @@ class OnnxInt8Engine(OnnxEngine):
 
     def load(self) -> None:
         self._use(require_int8(self._checkpoint, ONNX_INT8, "--dynamic-int8"))
+
+    def _check_graph(self) -> None:
+        refuse_lacking(self._checkpoint, ONNX_INT8, "--dynamic-int8")

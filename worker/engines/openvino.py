@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from common.errors import StartupError
 from worker.engines.graph import Feed, GraphEngine, Integers, first_line
-from worker.engines.int8 import OPENVINO_INT8, require_int8
+from worker.engines.int8 import OPENVINO_INT8, refuse_lacking, require_int8
 
 _CACHED_PRIMITIVES = 300
 """Code that is kept for shapes seen before, and hardly any two batches have the same. With OpenVINO's own 5000 a worker of int8
@@ -27,11 +27,15 @@ class OpenVinoEngine(GraphEngine):
     def close(self) -> None:
         self._request = None
 
-    def _open(self, graph: Path) -> Mapping[str, str]:
+    def _library(self) -> Any:
         try:
             import openvino
         except ImportError:
             raise StartupError("the openvino engine needs: pip install 'fillmask[openvino]'") from None
+        return openvino
+
+    def _open(self, graph: Path) -> Mapping[str, str]:
+        openvino = self._library()
         options = {
             "PERFORMANCE_HINT": "LATENCY",  # one batch at a time gets all threads
             "INFERENCE_NUM_THREADS": self._threads,
@@ -60,3 +64,6 @@ class OpenVinoInt8Engine(OpenVinoEngine):
 
     def load(self) -> None:
         self._use(require_int8(self._checkpoint, OPENVINO_INT8, "--int8"))
+
+    def _check_graph(self) -> None:
+        refuse_lacking(self._checkpoint, OPENVINO_INT8, "--int8")
