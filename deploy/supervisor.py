@@ -17,6 +17,9 @@ from types import FrameType
 
 from common.errors import StartupError
 
+_AT_ONCE = 2
+"""So many deaths in a row are followed without a wait, since callers wait, too."""
+
 _FIRST_WAIT_S = 0.1
 _LONGEST_WAIT_S = 10.0
 _STEADY_S = 30.0
@@ -29,8 +32,10 @@ Process = subprocess.Popen[bytes]
 
 
 def restart_wait_s(deaths: int) -> float:
-    """How long to wait after so many deaths in a row: doubling, bounded, jittered so that siblings do not start in step."""
-    return min(_FIRST_WAIT_S * 2.0 ** (deaths - 1), _LONGEST_WAIT_S) * random.uniform(0.5, 1.0)
+    """After so many deaths in a row: not at all, then doubling, bounded, jittered so that siblings do not start in step."""
+    if deaths <= _AT_ONCE:
+        return 0.0
+    return min(_FIRST_WAIT_S * 2.0 ** (deaths - _AT_ONCE - 1), _LONGEST_WAIT_S) * random.uniform(0.5, 1.0)
 
 
 def tell(line: str) -> None:
@@ -114,14 +119,17 @@ class Child:
 
     def tend(self) -> None:
         """Buries a dead process, and starts the next one when its time has come."""
-        if self.process is None:
-            if time.monotonic() >= self._due_s:
-                self._start_again()
-        elif self.process.poll() is not None:
+        if self.process and self.process.poll() is not None:
             dead, self.process = self.process, None
             self._put_off(f"{self.title} {how_it_ended(dead.returncode)}", hopeless=dead.returncode == STARTUP_ERROR)
             if self._buried:
                 self._buried(dead)
+        if self.process is None and time.monotonic() >= self._due_s:
+            self._start_again()
+
+    def leave_alone_s(self) -> float:
+        """How long it need not be tended, unless a signal comes."""
+        return _FIRST_WAIT_S if self.process else max(0.0, min(self._due_s - time.monotonic(), _FIRST_WAIT_S))
 
     def send(self, number: signal.Signals) -> None:
         if self.process:
@@ -146,7 +154,7 @@ class Child:
         self._deaths = 1 if steady else self._deaths + 1
         wait_s = _LONGEST_WAIT_S if hopeless else restart_wait_s(self._deaths)
         self._due_s = time.monotonic() + wait_s
-        tell(f"{what}; the next one starts in {wait_s:.1f} s")
+        tell(f"{what}; the next one starts {f'in {wait_s:.1f} s' if wait_s else 'at once'}")
 
 
 def how_it_ended(code: int) -> str:
@@ -158,7 +166,7 @@ def keep_alive(children: Sequence[Child], signals: Signals) -> None:
     while not signals.stops:
         for child in children:
             child.tend()
-        signals.wait(_FIRST_WAIT_S)
+        signals.wait(min(child.leave_alone_s() for child in children))
 
 
 def stop_in_order(groups: Sequence[Sequence[Child]], signals: Signals, grace_s: float) -> bool:
