@@ -61,8 +61,12 @@ def options() -> argparse.Namespace:
 
 
 def rivals(asked: argparse.Namespace) -> list[Rival]:
+    """Those that are asked for, else all. Ends the program at a name that nobody has."""
     every = [*(ON_CPU if asked.on == "cpu" else ON_CUDA), *([COMPILED[asked.on]] if asked.compiled else [])]
-    wanted = asked.engines.split(",") if asked.engines else [rival.name for rival in every]
+    known = [rival.name for rival in every]
+    wanted = [name.strip() for name in asked.engines.split(",")] if asked.engines else known
+    if unknown := [name for name in wanted if name not in known]:
+        raise SystemExit(f"--engines: no {', '.join(unknown)} here; there are: {', '.join(known)}")
     return [rival for rival in every if rival.name in wanted]
 
 

@@ -13,9 +13,9 @@ import psutil
 LIBRARIES = ("torch", "transformers", "onnxruntime", "openvino", "nncf", "numpy")
 
 RATIOS = (
-    ("openvino-int8 (static)", "pipeline (one by one)"),
-    ("openvino-int8 (static)", "onnx-int8 (dynamic)"),
-    ("openvino-int8 (static)", "openvino"),
+    ("openvino-int8", "pipeline (one by one)"),
+    ("openvino-int8", "onnx-int8"),
+    ("openvino-int8", "openvino"),
     ("onnx", "torch (all logits)"),
     ("torch", "torch (all logits)"),
     ("torch (compiled)", "torch"),
@@ -95,7 +95,7 @@ def _row(cells: list[str]) -> str:
 def _pace(figures: dict[str, Any]) -> Iterator[str]:
     """Texts a second, and how many times the first row."""
     rates, shapes = figures["texts_s"], figures["shapes"]
-    first = next(iter(rates.values()), {})
+    first: dict[str, float] = next(iter(rates.values()), {})
     yield _row(["texts/s (x the first row)", *shapes])
     yield _row(["---"] * (len(shapes) + 1))
     for name, of_shapes in rates.items():

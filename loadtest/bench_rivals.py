@@ -33,9 +33,9 @@ ON_CPU = (
     Rival("torch (all logits)", ("-m", "loadtest.bench_naive", "{model}")),
     TORCH,
     Rival("onnx", _ours("onnx")),
-    Rival("onnx-int8 (dynamic)", _ours("onnx-int8")),
+    Rival("onnx-int8", _ours("onnx-int8")),
     Rival("openvino", _ours("openvino")),
-    Rival("openvino-int8 (static)", _ours("openvino-int8")),
+    Rival("openvino-int8", _ours("openvino-int8")),
 )
 CUDA = Rival("cuda float16", _ours("cuda", model="{model}"))
 ON_CUDA = (

@@ -50,7 +50,8 @@ def served(rival: Rival, count: int, places: dict[str, str], asked: argparse.Nam
 def _by_itself(rival: Rival, count: int, places: dict[str, str]) -> float:
     with running([rival], places) as (one,):
         rates = [one.ask(do="time", count=count, length=16, seconds=1.0) for _ in range(3)]
-    return median(rate["texts"] / rate["seconds"] for rate in rates)
+    pace: float = median(rate["texts"] / rate["seconds"] for rate in rates)
+    return pace
 
 
 def _loaded(texts: int, service: Service, asked: argparse.Namespace) -> dict[str, Any]:
