@@ -53,7 +53,7 @@ CASES = {
 @pytest.mark.parametrize("fault", FAULTS, ids=[f"{CASES.get(fault, '')} {fault}".strip() for fault in FAULTS])
 def test_nobody_is_lost_and_nobody_gets_anothers_answer(drill: Drill, fault: str) -> None:
     break_it, duration_s = FAULTS[fault]
-    tally = drill.run(fault, break_it, duration_s)
+    tally = drill.run(fault, break_it, duration_s - 2.0)  # the drill gives more time to see how it goes on
     assert (tally.outcome.lost, tally.outcome.wrong) == (0, 0)
     assert tally.right > 100
     assert tally.right + sum(tally.failed.values()) == tally.sent
@@ -76,7 +76,7 @@ class Apart:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.stack.stop()
+        self.stack.__exit__()
 
     def ask(self, timeout_ms: int = 10_000) -> httpx.Response:
         return self.stack.post(OURS, BODY, **{"x-request-timeout-ms": str(timeout_ms)})
@@ -151,13 +151,13 @@ def test_a_worker_that_took_over_is_as_quick_as_before(bert: Path) -> None:
             assert (outcome.wrong, outcome.lost) == (0, 0)
             return outcome.answered
 
-        before = answered_in(2.0)
+        before = answered_in(1.5)
         killer = threading.Timer(0.5, stack.processes("worker")[0].kill)
         killer.start()
-        answered_in(2.0)
+        answered_in(1.5)
         killer.join()
         wait_until(lambda: len(stack.processes("worker")) == 2)
-        assert answered_in(2.0) > 0.6 * before
+        assert answered_in(1.5) > 0.6 * before
 
 
 def test_r02_a_redis_that_is_away_makes_no_storm_of_log_lines(bert: Path, tmp_path: Path) -> None:
@@ -242,7 +242,7 @@ def test_r01_cancelled_requests_leave_no_answer_behind(bert: Path, own_server: R
         texts = [json.dumps({"texts": [f"第{number}个[MASK]"], "top_k": 1}).encode() for number in range(50)]
         expected = {text: _first(apart.stack.http.post(OURS, content=text, headers=_JSON).content) for text in texts}
         proxy.delay_s = 0.1
-        load = Load(apart.stack.port, OURS, itertools.islice(itertools.cycle(texts), 300), 20, 60.0)
+        load = Load(apart.stack.port, OURS, itertools.islice(itertools.cycle(texts), 200), 20, 60.0)
 
         async def both() -> Any:
             leavers = [_hang_up(apart.stack.port, texts[n % 50], after_s=0.001 * n) for n in range(200)]
@@ -253,7 +253,7 @@ def test_r01_cancelled_requests_leave_no_answer_behind(bert: Path, own_server: R
             return outcome
 
         outcome = asyncio.run(both())
-        assert (outcome.answered, outcome.wrong, outcome.lost) == (300, 0, 0)
+        assert (outcome.answered, outcome.wrong, outcome.lost) == (200, 0, 0)
 
 
 def test_b04_abandoned_requests_leave_nothing_behind(bert: Path, own_server: RedisServer) -> None:
@@ -316,7 +316,7 @@ def test_b08_a_worker_ends_with_its_device(bert: Path, fault: int, options: tupl
 @pytest.mark.parametrize("part", ["front-end", "worker", "everything"])
 def test_h15_sigterm_with_requests_in_flight(bert: Path, part: str) -> None:
     """200 requests under way: each is answered, and the process that was told to stop ends with 0."""
-    slow = ("--drill-batch-ms", "300", "--max-batch-requests", "16")
+    slow = ("--drill-batch-ms", "200", "--max-batch-requests", "16")
     with Stack(bert, *DRILL, *slow, "--workers", "2") as stack:
         load = Load(stack.port, OURS, itertools.repeat(json.dumps(BODY).encode(), 200), 200, 30.0)
 
@@ -347,7 +347,7 @@ def test_b15_overload_is_refused_and_what_is_accepted_is_served(bert: Path) -> N
             return status in (200, 503)
 
         bodies = itertools.repeat(json.dumps(BODY).encode())
-        load = Load(stack.port, OURS, bodies, 120, 8.0, least_interval_s=0.5)
+        load = Load(stack.port, OURS, bodies, 120, 6.0, least_interval_s=0.5)
         outcome = asyncio.run(closed_loop(load, note))
         assert (outcome.wrong, outcome.lost) == (0, 0)
         assert statuses.count(503) > statuses.count(200), "the excess is refused"
