@@ -8,9 +8,12 @@ the primary at that moment (common/topology.py), and is given up as soon as it f
 
 import asyncio
 import random
+import re
+import ssl
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import redis
 import redis.asyncio
@@ -32,6 +35,9 @@ SOCKET_TIMEOUT_S = 3.0
 CONNECT_TIMEOUT_S = 1.0
 
 OLDEST_SERVER = {"redis": (7, 0), "valkey": (7, 2)}
+
+_FILES = {"ssl_ca_certs", "ssl_certfile", "ssl_keyfile"}
+"""Options of a url that name a file."""
 
 REFUSALS = (redis.ResponseError,)
 """The server is there, and refuses: out of memory, a read-only replica, no permission."""
@@ -55,11 +61,12 @@ def connect_async(url: str, name: str, slot_key: str) -> redis.asyncio.Redis:
     In a Cluster it is the server of `slot_key`'s slot: any key of the shard will do. Raises StartupError for a wrong url.
     """
     topology = topology_of(url, slot_key)
-    options = _options()
+    _check_database(url)
+    options = _options(url)
     if topology:
         options |= {"topology": topology, "connection_class": _AsyncFollowingTls if topology.tls else _AsyncFollowing}
         url = topology.url
-    client: redis.asyncio.Redis = _long_enough(
+    client: redis.asyncio.Redis = _checked(
         redis.asyncio.Redis.from_url(
             url, client_name=name, single_connection_client=True, retry=AsyncRetry(NoBackoff(), 0), **options
         )
@@ -73,11 +80,12 @@ def connect_async(url: str, name: str, slot_key: str) -> redis.asyncio.Redis:
 def connect(url: str, name: str, connections: int, slot_key: str = "") -> redis.Redis:
     """A pool of at most `connections` for the threads of one worker, each of which uses one at a time. Else as above."""
     topology = topology_of(url, slot_key)
-    options = _options()
+    _check_database(url)
+    options = _options(url)
     if topology:
         options |= {"topology": topology, "connection_class": _FollowingTls if topology.tls else _Following}
         url = topology.url
-    client: redis.Redis = _long_enough(
+    client: redis.Redis = _checked(
         redis.Redis.from_url(url, client_name=name, max_connections=connections, retry=Retry(NoBackoff(), 0), **options)
     )
     return client
@@ -156,14 +164,14 @@ class _AsyncFollowingTls(_AsyncFollowing, asynchronous.SSLConnection):
     pass
 
 
-def _options() -> dict[str, Any]:
-    return {
+def _options(url: str) -> dict[str, Any]:
+    options = {
         "protocol": 2,  # RESP2: no HELLO, no push messages between the answers
         "socket_timeout": SOCKET_TIMEOUT_S,
         "socket_connect_timeout": CONNECT_TIMEOUT_S,
-        "socket_keepalive": True,
         "health_check_interval": 0,
     }
+    return options if url.startswith("unix:") else options | {"socket_keepalive": True}
 
 
 def backoff_s(first_s: float = 0.05, most_s: float = 1.0) -> Iterator[float]:
@@ -195,6 +203,8 @@ def explain(error: BaseException) -> str:
     for away_error in (error, error.__cause__):  # redis-py wraps what goes wrong in an asynchronous connect
         if isinstance(away_error, PrimaryAway):
             return str(away_error)
+    if reason := _tls_trouble(error):
+        return reason
     for kind, reason in _REASONS:
         if isinstance(error, kind):
             return reason
@@ -203,15 +213,46 @@ def explain(error: BaseException) -> str:
     return f"Redis fails: {type(error).__name__}"
 
 
+def _tls_trouble(error: BaseException | None) -> str:
+    """What TLS has against the server; empty if that is not what is wrong. redis-py makes of it that there is no connection."""
+    while error is not None:
+        if isinstance(error, ssl.SSLCertVerificationError):
+            return f"the certificate of Redis is not trusted: {error.verify_message}"
+        if isinstance(error, ssl.SSLError):
+            return f"Redis cannot be spoken to with TLS: {error.reason or 'the handshake failed'}"
+        error = error.__cause__ or error.__context__
+    return ""
+
+
 def look_at_server(url: str, slot_key: str = "") -> list[str]:
     """Warnings about the server that answers there. Raises StartupError if it cannot be used, TRANSPORT_ERRORS if it is away."""
     with connect(url, "fillmask-check", connections=1, slot_key=slot_key) as client:
         return check_server(client.info())
 
 
-def _long_enough(client: Any) -> Any:
-    """A url may bring options of its own; one that would cut every blocking read short is refused."""
-    timeout_s = client.connection_pool.connection_kwargs.get("socket_timeout")
+def _check_database(url: str) -> None:
+    """redis-py passes over what is no number, and uses database 0."""
+    parts = urlsplit(url)
+    if parts.scheme in ("redis", "rediss") and not re.fullmatch(r"/?\d*", parts.path):
+        raise ValueError("what follows the host and a slash is the number of a database")
+
+
+def _checked(client: Any) -> Any:
+    """A url may bring options of its own. Refused are those that redis-py would only stumble over when it connects, and one
+    that would cut every blocking read short."""
+    pool = client.connection_pool
+    try:
+        pool.connection_class(**pool.connection_kwargs)
+    except TypeError as error:
+        named = re.search(r"argument '(\w+)'", str(error))
+        raise StartupError(f"redis_url has an option that there is not: {named[1] if named else 'unnamed'}") from None
+    for option in _FILES & pool.connection_kwargs.keys():
+        try:
+            with open(pool.connection_kwargs[option], "rb"):
+                pass
+        except OSError as error:
+            raise StartupError(f"the file that {option} in redis_url names: {error.strerror}") from None
+    timeout_s = pool.connection_kwargs.get("socket_timeout")
     if timeout_s is not None and timeout_s <= BLOCK_MS / 1000:
         raise StartupError(
             f"redis_url asks for socket_timeout={timeout_s:g}; reads block for {BLOCK_MS} ms, so give it more"

@@ -3,10 +3,11 @@
 The bundled server is built without TLS: a proxy speaks it in its place, and the client's side is the real one.
 """
 
+import asyncio
 import re
 import shlex
 import ssl
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import NamedTuple
 
@@ -18,7 +19,7 @@ from proxies import Proxy
 from stacks import Stack
 from waiting import wait_until
 
-from common.connection import TRANSPORT_ERRORS, connect, explain, look_at_server
+from common.connection import TRANSPORT_ERRORS, connect, connect_async, explain, look_at_server
 from deploy.redis_server import RedisServer
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -109,13 +110,34 @@ def away(url: str) -> str:
     return explain(raised.value)
 
 
-def test_an_authority_that_nobody_knows_is_not_believed(locked: Locked) -> None:
-    assert away(locked.address) == "Redis cannot be reached"
+def away_from_a_front_end(url: str) -> str:
+    async def ask() -> str:
+        client = connect_async(url, "test", "")
+        with pytest.raises(TRANSPORT_ERRORS) as raised:
+            await client.execute_command("PING")
+        return explain(raised.value)
+
+    return asyncio.run(ask())
+
+
+@pytest.mark.parametrize("reason_of", [away, away_from_a_front_end])
+def test_an_authority_that_nobody_knows_is_not_believed(locked: Locked, reason_of: Callable[[str], str]) -> None:
+    assert (
+        reason_of(locked.address) == "the certificate of Redis is not trusted: unable to get local issuer certificate"
+    )
 
 
 def test_a_certificate_of_another_host_is_not_believed(authority: trustme.CA, locked: Locked) -> None:
     with Proxy(locked.server.port, certificate(authority, "redis.example.org")) as proxy:
-        assert away(locked.url.replace(str(locked.port), str(proxy.port))) == "Redis cannot be reached"
+        assert away(locked.url.replace(str(locked.port), str(proxy.port))).startswith(
+            "the certificate of Redis is not trusted: "
+        )
+
+
+def test_a_unix_socket_will_do(bert: Path, tmp_path: Path) -> None:
+    path = tmp_path / "redis.sock"
+    with RedisServer(unixsocket=str(path)), Stack(bert, "--engine", "echo", "--redis-url", f"unix://{path}") as stack:
+        assert stack.post(OURS, {"texts": [TEXT]}).status_code == 200
 
 
 def test_no_password_and_no_tls_get_nowhere(locked: Locked) -> None:

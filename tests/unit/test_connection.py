@@ -70,6 +70,30 @@ def test_r08_a_time_out_that_would_cut_every_blocking_read_short_is_refused(make
     make("redis://127.0.0.1/0?socket_timeout=4")
 
 
+@pytest.mark.parametrize("make", [lambda url: connect(url, "test", 1), lambda url: connect_async(url, "test", "")])
+@pytest.mark.parametrize(
+    ("url", "told"),
+    [
+        ("redis://:secret@host/0?colour=blue", "an option that there is not: colour"),
+        ("redis+sentinel://:secret@host/mymaster/0?colour=blue", "an option that there is not: colour"),
+        ("redis://:secret@host/abc", "the number of a database"),
+        ("redis://:secret@host/0/1", "the number of a database"),
+        ("redis://:secret@host?db=abc", "redis_url is no address"),
+        ("rediss://:secret@host/0?ssl_ca_certs=/nowhere/ca.pem", "ssl_ca_certs in redis_url names: No such file"),
+        ("http://:secret@host/0", "redis_url is no address"),
+    ],
+)
+def test_a_wrong_address_is_told_at_the_start_and_never_the_password(make: Any, url: str, told: str) -> None:
+    with pytest.raises(StartupError, match=told) as raised:
+        make(url)
+    assert "secret" not in raised.value.message
+
+
+@pytest.mark.parametrize("url", ["redis://host", "redis://host/", "redis://host/15", "unix:///run/redis.sock?db=3"])
+def test_an_address_that_will_do(url: str) -> None:
+    connect(url, "test", 1)
+
+
 @pytest.fixture
 def resetting_port() -> Iterator[int]:
     """A server that accepts every connection and resets it at once, as one that is dying does."""
