@@ -1,6 +1,7 @@
 """Options of a front-end process; common/settings.py says how options work."""
 
 import re
+from ipaddress import ip_network
 from pathlib import Path
 from typing import NamedTuple
 
@@ -10,6 +11,9 @@ from common.settings import CommonSettings
 
 _ORIGIN = re.compile(r"https?://[^/?#@,\s*]+")
 """No `*`: whoever means every site can write a proxy that says so."""
+
+
+_ROOT_PATH = re.compile(r"(/[\w.~-]+)*")
 
 
 class ApiSettings(CommonSettings):
@@ -59,6 +63,23 @@ class ApiSettings(CommonSettings):
     metrics_dir: Path | None = Field(
         None, description="where several front-ends of one host keep their counters, to be summed by /metrics"
     )
+
+    @field_validator("root_path")
+    @classmethod
+    def _is_a_path(cls, told: str) -> str:
+        """With a slash at the front and none at the end, however it was written."""
+        path = f"/{told.strip('/')}".rstrip("/")
+        if not _ROOT_PATH.fullmatch(path):
+            raise ValueError(f"{told!r} is no path such as /fillmask")
+        return path
+
+    @field_validator("trusted_proxies")
+    @classmethod
+    def _are_networks(cls, told: str) -> str:
+        for entry in listed(told):
+            if entry != "*":
+                ip_network(entry)  # its errors say what is wrong
+        return told
 
     @field_validator("cors_origins")
     @classmethod

@@ -6,6 +6,9 @@ import sys
 from importlib import import_module
 from typing import NamedTuple
 
+INTERRUPTED = 130
+"""The exit code of who was stopped by Ctrl-C, as shells have it."""
+
 
 class _Command(NamedTuple):
     module: str
@@ -30,9 +33,12 @@ def main(arguments: list[str] | None = None) -> int:
     if name in COMMANDS:
         if os.getpid() == 1:  # the kernel drops signals that process 1 of a container has no handler for yet
             signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
-        _warn_of_variables(name)
-        module = import_module(COMMANDS[name].module)
-        code: int = module.main(rest)
+        try:
+            _warn_of_variables(name)
+            module = import_module(COMMANDS[name].module)
+            code: int = module.main(rest)
+        except KeyboardInterrupt:
+            return INTERRUPTED
         if name == "worker":
             module.leave(code)
         return code

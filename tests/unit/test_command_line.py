@@ -2,6 +2,7 @@
 
 import hashlib
 import re
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -14,7 +15,7 @@ from pydantic_settings import BaseSettings
 from api.settings import ApiSettings
 from common.command_line import parse, variables
 from common.settings import CommonSettings
-from deploy.cli import COMMANDS, main
+from deploy.cli import COMMANDS, INTERRUPTED, main
 from deploy.local import UpSettings
 from worker.settings import WorkerSettings
 
@@ -222,6 +223,43 @@ def test_no_origins(capsys: pytest.CaptureFixture[str], origin: str) -> None:
     with pytest.raises(SystemExit):
         parse(ApiSettings, ["--cors-origins", origin], "fillmask api")
     assert "is no origin" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("told", "path"), [("", ""), ("/", ""), ("fill", "/fill"), ("/fill/", "/fill"), ("/a/b-c_d.e~", "/a/b-c_d.e~")]
+)
+def test_a_path_prefix_begins_with_a_slash_and_ends_without(told: str, path: str) -> None:
+    assert parse(ApiSettings, [f"--root-path={told}"], "fillmask api").root_path == path
+
+
+@pytest.mark.parametrize(
+    ("option", "told"),
+    [
+        ("--root-path=/a b", "'/a b' is no path such as /fillmask"),
+        ("--root-path=//host/a?b", "is no path"),
+        ("--root-path=https://host/a", "is no path"),
+        ("--trusted-proxies=10.0.0.0/8,proxy", "'proxy' does not appear to be an IPv4 or IPv6 network"),
+        ("--trusted-proxies=10.0.0.1/8", "10.0.0.1/8 has host bits set"),
+    ],
+)
+def test_what_is_told_of_proxies_is_checked(capsys: pytest.CaptureFixture[str], option: str, told: str) -> None:
+    with pytest.raises(SystemExit):
+        parse(ApiSettings, [option], "fillmask api")
+    assert told in capsys.readouterr().err
+
+
+def test_ctrl_c_before_a_command_has_begun_is_told_by_the_exit_code_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    """While modules are imported, say: by then nobody else has an eye on it."""
+
+    def interrupted(_name: str) -> None:
+        signal.raise_signal(signal.SIGINT)
+
+    monkeypatch.setattr("deploy.cli.import_module", interrupted)
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    try:
+        assert main(["api"]) == INTERRUPTED
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def test_a_name_that_no_line_of_a_file_could_hold_gets_no_key(capsys: pytest.CaptureFixture[str]) -> None:
