@@ -3,10 +3,12 @@
 Several front-ends of one host share PROMETHEUS_MULTIPROC_DIR, and each /metrics then tells the sum of all.
 """
 
+import os
 from collections.abc import Iterable
+from pathlib import Path
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, generate_latest
-from prometheus_client.multiprocess import MultiProcessCollector
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
 
 from api.recent import Recent
 
@@ -39,6 +41,18 @@ def exposition(several_processes: bool) -> bytes:
     """The metrics in Prometheus' text format, summed over the host's front-ends if there are several."""
     if not several_processes:
         return generate_latest()
+    _forget_the_dead(Path(os.environ["PROMETHEUS_MULTIPROC_DIR"]))
     registry = CollectorRegistry()
     MultiProcessCollector(registry)
     return generate_latest(registry)
+
+
+def _forget_the_dead(folder: Path) -> None:
+    """What a process that is gone held last would be added for ever; what it counted stays."""
+    for number in {int(file.stem.rpartition("_")[2]) for file in folder.glob("gauge_live*_*.db")}:
+        try:
+            os.kill(number, 0)
+        except ProcessLookupError:
+            mark_process_dead(number, str(folder))
+        except PermissionError:
+            continue  # another user's: it lives

@@ -11,7 +11,6 @@ import shlex
 import signal
 import socket
 import sys
-import tempfile
 from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
@@ -27,6 +26,7 @@ from common.keys import Keys
 from deploy.child import spawn
 from deploy.readiness import Readiness
 from deploy.redis_server import RedisServer, check_reachable
+from deploy.scratch import scratch_folder
 from deploy.supervisor import (
     STARTUP_ERROR,
     Child,
@@ -78,8 +78,8 @@ class Service:
         self.listener = listener
         self.redis: RedisServer | None = None
         self.redis_url = settings.redis_url
-        self.metrics_dir = ""
-        self._measured_dir = ""
+        self._metrics_dir: Path | None = None
+        self._measured_dir: Path | None = None
         self._threads = settings.threads or share_of_cores(settings.workers)
         self.front_ends: list[Child] = []
         self.workers: list[Child] = []
@@ -92,9 +92,9 @@ class Service:
     def start(self, stack: ExitStack) -> None:
         """Redis first; the others come up together. Raises StartupError; `stack` cleans up in any case."""
         self._start_redis(stack)
-        self._measured_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="fillmask-measured-"))
+        self._measured_dir = stack.enter_context(scratch_folder())
         if self.settings.api > 1:
-            self.metrics_dir = stack.enter_context(tempfile.TemporaryDirectory(prefix="fillmask-metrics-"))
+            self._metrics_dir = stack.enter_context(scratch_folder())
         stack.callback(
             kill_all, (self.front_ends, self.workers)
         )  # before Redis goes, or they would complain about that
@@ -102,7 +102,7 @@ class Service:
             self.workers.append(self._worker(number))
         for number in range(self.settings.api):
             title = f"front-end {number + 1}"
-            self.front_ends.append(Child(title, self._spawn_front_end, self._forget_front_end))
+            self.front_ends.append(Child(title, self._spawn_front_end))
         for child in (*self.workers, *self.front_ends):
             child.start()
         importlib.import_module("common.transport")  # while they load: a dead worker's requests must not wait for it
@@ -143,10 +143,10 @@ class Service:
             alike = {"threads": self._threads, "measured_dir": self._measured_dir}
             return self._spawn("worker", name=name, metrics_port=port, **alike)
 
-        return Child(f"worker {number + 1}", start, lambda _: self._hand_over(name))
+        return Child(f"worker {number + 1}", start, lambda: self._hand_over(name))
 
     def _spawn_front_end(self) -> Process:
-        variables = {"metrics_dir": self.metrics_dir} if self.metrics_dir else {}
+        variables = {"metrics_dir": self._metrics_dir} if self._metrics_dir else {}
         return self._spawn("api", "--fd", str(self.listener.fileno()), **variables)
 
     def _spawn(self, module: str, *flags: str, **variables: object) -> Process:
@@ -170,12 +170,6 @@ class Service:
             tell(f"its requests wait for their lease: {explain(error)}")
         finally:
             transport.close()
-
-    def _forget_front_end(self, process: Process) -> None:
-        if self.metrics_dir:
-            from prometheus_client.multiprocess import mark_process_dead
-
-            mark_process_dead(process.pid, self.metrics_dir)
 
     @property
     def reachable_at(self) -> tuple[str, int]:
@@ -238,10 +232,10 @@ def _died_early(child: Child, code: int) -> int:
 
 
 def main(arguments: list[str]) -> int:
+    for name in _SET_FOR_EACH_CHILD:  # another `fillmask up` may have told them this process's own parent
+        os.environ.pop(f"FILLMASK_{name.upper()}", None)
     settings = parse(UpSettings, arguments, "fillmask up", without=_SET_FOR_EACH_CHILD)
     try:
         return run(settings)
     except StartupError as error:
         return refuse("fillmask up", error)
-    except KeyboardInterrupt:
-        return 130  # before anything was started

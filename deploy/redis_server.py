@@ -9,13 +9,14 @@ import shutil
 import signal
 import socket
 import subprocess
-import tempfile
 import time
+from contextlib import ExitStack
 from pathlib import Path
 from typing import NamedTuple
 
 from common.errors import StartupError
 from deploy.child import spawn
+from deploy.scratch import scratch_folder
 
 _NAMES = ("valkey-server", "redis-server")
 _VERSION = re.compile(r"(redis|valkey) server v=(\d+)\.(\d+)\S*", re.IGNORECASE)
@@ -69,7 +70,8 @@ class RedisServer:
         self.port = port
         self.process: subprocess.Popen[bytes] | None = None
         self._options = {name.replace("_", "-"): value for name, value in options.items()}
-        self._folder = tempfile.TemporaryDirectory(prefix="fillmask-redis-")
+        self._closing = ExitStack()
+        self._folder = self._closing.enter_context(scratch_folder())
 
     @property
     def url(self) -> str:
@@ -103,7 +105,7 @@ class RedisServer:
     def close(self) -> None:
         """Stops it for good and removes its folder."""
         self.stop()
-        self._folder.cleanup()
+        self._closing.close()
 
     def __enter__(self) -> "RedisServer":
         self.start()
@@ -113,7 +115,7 @@ class RedisServer:
         self.close()
 
     def _start_on(self, port: int) -> None:
-        log = Path(self._folder.name) / "server.log"
+        log = self._folder / "server.log"
         with log.open("wb") as output:
             self.process = spawn([str(self.binary.path), *self._arguments(port)], output=output)
         give_up_at = time.monotonic() + _START_S
@@ -127,7 +129,7 @@ class RedisServer:
         options = {
             "port": str(port),
             "bind": "127.0.0.1",
-            "dir": self._folder.name,
+            "dir": str(self._folder),
             "save": "",
             "appendonly": "no",
             "maxmemory-policy": "noeviction",

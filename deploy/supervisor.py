@@ -93,7 +93,7 @@ class Child:
         self,
         title: str,
         start: Callable[[], Process],
-        buried: Callable[[Process], None] | None = None,
+        buried: Callable[[], None] | None = None,
         stop_signal: signal.Signals = signal.SIGTERM,
     ) -> None:
         self.title = title
@@ -123,7 +123,7 @@ class Child:
             dead, self.process = self.process, None
             self._put_off(f"{self.title} {how_it_ended(dead.returncode)}", hopeless=dead.returncode == STARTUP_ERROR)
             if self._buried:
-                self._buried(dead)
+                self._buried()
         if self.process is None and time.monotonic() >= self._due_s:
             self._start_again()
 

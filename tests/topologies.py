@@ -26,8 +26,8 @@ class Sentinel(RedisServer):
     """A sentinel writes what it learns into its own configuration file, and takes no options of a server."""
 
     def _arguments(self, port: int) -> list[str]:
-        config = Path(self._folder.name) / "sentinel.conf"
-        config.write_text(f"port {port}\nbind 127.0.0.1\ndir {self._folder.name}\n", encoding="utf-8")
+        config = Path(self._folder) / "sentinel.conf"
+        config.write_text(f"port {port}\nbind 127.0.0.1\ndir {self._folder}\n", encoding="utf-8")
         return [str(config), "--sentinel"]
 
 

@@ -239,7 +239,8 @@ def test_what_a_killed_worker_had_in_hand_is_handed_over_at_once(start: Start) -
 
 
 def test_several_of_each_share_port_queue_and_metrics(start: Start) -> None:
-    up = start("--api", "2", "--workers", "2", "--drain-s", "5").ready()
+    of_another = {"FILLMASK_FD": "77", "FILLMASK_METRICS_DIR": "/nowhere", "FILLMASK_NAME": "somebody"}
+    up = start("--api", "2", "--workers", "2", "--drain-s", "5", **of_another).ready()
     assert (len(up.children("-m api")), len(up.children("-m worker"))) == (2, 2)
     wait_until(lambda: len(json.loads(up.ask("/info")[1])["workers"]) == 2, what="both workers")
     victim = up.children("-m api")[0]

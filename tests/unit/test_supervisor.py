@@ -40,21 +40,23 @@ def test_waits_double_are_bounded_and_jittered() -> None:
 
 
 def test_a_dead_process_is_buried_and_followed_at_once_and_later_after_its_wait_and_not_before(clock: Clock) -> None:
-    buried: list[int] = []
-    child = Child("worker 1", lambda: ends_with(1), lambda process: buried.append(process.pid))
+    told: list[str] = []
+
+    def start() -> Process:
+        told.append("start")
+        return ends_with(1)
+
+    child = Child("worker 1", start, lambda: told.append("buried"))
     child.start()
-    pids: list[int] = []
     for _ in range(2):
-        assert child.process
-        pids.append(child.process.pid)
         child.tend()
-        assert buried == pids
+    assert told == ["start", "buried", "start", "buried", "start"]
     child.tend()
-    assert child.process is None
+    child.tend()
+    assert told[5:] == ["buried"]
     clock.now_s += 0.11
     child.tend()
-    assert child.process
-    assert child.process.pid not in buried
+    assert told[6:] == ["start"]
 
 
 def waits_of(child: Child, clock: Clock, capsys: pytest.CaptureFixture[str], lived_s: float = 0.0) -> float:
