@@ -19,8 +19,8 @@ OURS = "/v1/fill-mask"
 BODY = '{"texts": ["今天[MASK]气真好"], "top_k": 1}'.encode()
 RECOVERS_WITHIN_S = 10.0
 
-SLOW = ("--drill-batch-ms", "1", "--drill-token-us", "300")
-"""So that some requests are always under way."""
+SLOW = ("--drill-batch-ms", "1", "--drill-token-us", "800")
+"""Less than what is asked for, so that some requests are always under way."""
 
 
 @pytest.mark.parametrize("topology", [sentinel_set, cluster_set])

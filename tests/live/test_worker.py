@@ -63,6 +63,7 @@ async def test_an_answer_is_told_even_if_redis_is_away_while_the_worker_stops(
     front: FrontEndTransport, worker: WorkerTransport, keys: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     """And it is counted when it is told; what the worker warmed up with is counted never."""
+    caplog.set_level(logging.WARNING)
     health, held = Health("worker", "drill"), Held()
     engine = DrillEngine(100, batch_ms=200.0, token_us=0.0)
     pipeline = Pipeline(worker, Inference(engine, health, LIMITS), health, POLICY, held)
@@ -114,6 +115,7 @@ async def test_a_worker_that_drains_takes_nothing_over(front: FrontEndTransport,
 async def test_what_is_given_up_leaves_a_line_with_its_id(
     front: FrontEndTransport, worker: WorkerTransport, caplog: pytest.LogCaptureFixture
 ) -> None:
+    caplog.set_level(logging.WARNING)
     given_up = counted("dead_letters_total", reason="poison")
     await front.put([request(7)])
     worker.take(9, 0)
