@@ -259,7 +259,7 @@ def overload(port: int, duration_s: float) -> Tally:
         wait_for(lambda: get(port, "/info")["backlog"] == 0)
         normal_s = time.monotonic() - ended
     goodput = tally.right / tally.outcome.duration_s / OVERLOADED_CAPACITY_S
-    tally.note = f"goodput {goodput:.0%} of capacity, all within a deadline of 1 s, queue empty after {normal_s:.1f} s"
+    tally.note = f"goodput {goodput:.0%} of capacity under a deadline of 1 s, queue empty after {normal_s:.1f} s"
     return tally
 
 
