@@ -2,7 +2,6 @@
 
 import hashlib
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -248,18 +247,19 @@ def test_what_is_told_of_proxies_is_checked(capsys: pytest.CaptureFixture[str], 
     assert told in capsys.readouterr().err
 
 
-def test_ctrl_c_before_a_command_has_begun_is_told_by_the_exit_code_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """While modules are imported, say: by then nobody else has an eye on it."""
+_INTERRUPTED_WHILE_IMPORTING = """
+import signal
+from deploy import cli
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background job would ignore it
+cli.import_module = lambda _: signal.raise_signal(signal.SIGINT)
+raise SystemExit(cli.main(["api"]))
+"""
 
-    def interrupted(_name: str) -> None:
-        signal.raise_signal(signal.SIGINT)
 
-    monkeypatch.setattr("deploy.cli.import_module", interrupted)
-    before = signal.signal(signal.SIGINT, signal.default_int_handler)
-    try:
-        assert main(["api"]) == INTERRUPTED
-    finally:
-        signal.signal(signal.SIGINT, before)
+def test_ctrl_c_before_a_command_has_begun_is_told_by_the_exit_code_alone() -> None:
+    command = [sys.executable, "-c", _INTERRUPTED_WHILE_IMPORTING]
+    ended = subprocess.run(command, cwd=ROOT, check=False, capture_output=True)
+    assert (ended.returncode, ended.stdout, ended.stderr) == (INTERRUPTED, b"", b"")
 
 
 def test_a_name_that_no_line_of_a_file_could_hold_gets_no_key(capsys: pytest.CaptureFixture[str]) -> None:
