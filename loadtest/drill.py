@@ -20,7 +20,7 @@ import sys
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from http.client import HTTPConnection
 from typing import Any, NamedTuple
@@ -50,7 +50,6 @@ OVERLOADED_CAPACITY_S = 2 * 8 / 0.1
 """Requests a second that two such workers can do: a third of what the crowd asks for."""
 
 TEXTS = 500
-AT_ONCE = 50
 KILLS_WORKER, FAILS_BATCH = 91, 92
 """What the drill engine does when a request asks for so many candidates."""
 
@@ -74,11 +73,8 @@ class Drill:
 
     def __init__(self, stack: Stack) -> None:
         self.stack = stack
-        texts = [f"第{number}个[MASK]" for number in range(TEXTS)]
-        self._texts = [_body([text]) for text in texts]
-        parts = [texts[first : first + AT_ONCE] for first in range(0, TEXTS, AT_ONCE)]
-        tokens = [token for part in parts for token in _ask(stack.port, part)]
-        self._expected = dict(zip(self._texts, tokens, strict=True))
+        self._texts = [json.dumps({"texts": [f"第{number}个[MASK]"], "top_k": 1}).encode() for number in range(TEXTS)]
+        self._expected = {text: _ask(stack.port, text) for text in self._texts}
 
     def run(self, name: str, fault: Callable[["Drill"], str], duration_s: float, pace: Pace = STEADY) -> Tally:
         """The load for that long, with the fault in the middle of it."""
@@ -91,7 +87,7 @@ class Drill:
             if status >= 500:
                 tally.failed[f"{status} {json.loads(answer)['error_type']}"] += 1
                 return True
-            right = status == 200 and _first_tokens(answer) == [self._expected[asked]]
+            right = status == 200 and _first_token(answer) == self._expected[asked]
             tally.right += right
             return right
 
@@ -222,18 +218,14 @@ def _consumers(client: redis.Redis, stream: bytes) -> list[dict[str, Any]]:
     return found
 
 
-def _body(texts: Sequence[str]) -> bytes:
-    return json.dumps({"texts": texts, "top_k": 1}).encode()
-
-
-def _ask(port: int, texts: Sequence[str]) -> list[int]:
-    """The first token of each answer; another front-end than the one asked before may need a moment to be ready."""
-    wait_for(lambda: answers(port, "/readyz"))
+def _ask(port: int, body: bytes) -> int:
+    """The first token of the answer; another front-end than the one that was asked first may need a moment to be ready."""
+    wait_for(lambda: answers(port, PATH, body))
     connection = HTTPConnection("127.0.0.1", port, timeout=10)
-    connection.request("POST", PATH, _body(texts), {"content-type": "application/json"})
+    connection.request("POST", PATH, body, {"content-type": "application/json"})
     answer = connection.getresponse().read()
     connection.close()
-    return _first_tokens(answer)
+    return _first_token(answer)
 
 
 def _status(drill: Drill, top_k: int) -> str:
@@ -246,9 +238,9 @@ def _status(drill: Drill, top_k: int) -> str:
     return f"{response.status} {told.get('details', {}).get('reason', '')}".strip()
 
 
-def _first_tokens(answer: bytes) -> list[int]:
-    """One a text."""
-    return [result["masks"][0]["candidates"][0]["token_id"] for result in json.loads(answer)["results"]]
+def _first_token(answer: bytes) -> int:
+    token: int = json.loads(answer)["results"][0]["masks"][0]["candidates"][0]["token_id"]
+    return token
 
 
 def overload(port: int, duration_s: float) -> Tally:
