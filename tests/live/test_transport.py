@@ -56,12 +56,6 @@ def sibling(redis_server: RedisServer) -> Iterator[WorkerTransport]:
     transport.close()
 
 
-@pytest.fixture
-def keys(redis_server: RedisServer) -> Iterator[Any]:
-    with redis.Redis.from_url(redis_server.url) as client:
-        yield client
-
-
 def swept(transport: WorkerTransport, max_deliveries: int = 3) -> Delivery:
     found: list[Delivery] = []
 

@@ -6,7 +6,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import pytest
-import redis
 from prometheus_client import REGISTRY
 from waiting import wait_until
 
@@ -47,12 +46,6 @@ def worker(redis_server: RedisServer) -> Iterator[WorkerTransport]:
     transport.join()
     yield transport
     transport.close()
-
-
-@pytest.fixture
-def keys(redis_server: RedisServer) -> Iterator[Any]:
-    with redis.Redis.from_url(redis_server.url) as client:
-        yield client
 
 
 def counted(name: str, **labels: str) -> float:
